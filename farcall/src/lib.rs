@@ -37,6 +37,7 @@ pub mod grpc;
 pub mod metrics;
 #[cfg(feature = "otel")]
 pub mod otel;
+mod per_core;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub mod rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
@@ -60,6 +61,7 @@ pub use address::{Address, AddressError, IntoAddress};
 pub use channel::{CallCredentials, Channel, ChannelBuilder};
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
+pub use per_core::per_core;
 pub use server::builder::ServerBuilder;
 pub use server::error::{ServeError, ServeErrorKind};
 pub use server::handle::Server;

@@ -167,6 +167,10 @@ impl Bootstrap for ScriptedBootstrap {
         true
     }
 
+    fn reregister(self: Box<Self>) -> io::Result<Box<dyn Bootstrap>> {
+        Ok(self)
+    }
+
     fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         Box::new(self.link)
     }

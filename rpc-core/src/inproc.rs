@@ -125,6 +125,10 @@ impl Bootstrap for InprocBootstrap {
         Addresses::default()
     }
 
+    fn reregister(self: Box<Self>) -> io::Result<Box<dyn Bootstrap>> {
+        Ok(self)
+    }
+
     fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         Box::new(self.transport)
     }

@@ -16,6 +16,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Bootstrap for Stream<S>
         Addresses::default()
     }
 
+    fn reregister(self: Box<Self>) -> io::Result<Box<dyn Bootstrap>> {
+        Ok(self)
+    }
+
     fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         unreachable!("HTTP/2 is spoken over it")
     }

@@ -6,6 +6,7 @@ mod both;
 mod cancellation;
 mod compression;
 mod configuration;
+mod cores;
 mod deadlines;
 mod discovery;
 mod errors;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rpc_core::Limits;
 use rpc_core::connect::Upgrade;
 use rpc_core::server::{
-    PeerInfo, ServerParts, ServerRequest, ServerResponse, ServerStack, Service,
+    PeerInfo, ServerParts, ServerRequest, ServerResponse, ServerStack, Service, blocking,
 };
 use rpc_core::settings::{Layers, expect_valid};
 use tower::{BoxError, Layer};
@@ -68,6 +68,37 @@ impl ServerBuilder {
     #[must_use]
     pub fn add_service(self, service: impl Service) -> Self {
         self.with(|parts| parts.add_service(service))
+    }
+
+    /// Adds a service whose handlers may block their thread.
+    ///
+    /// On a server with [`cores`](Self::cores) they run on the runtime that serves. A handler that
+    /// blocks on that runtime holds up its own call, and no other while a thread is left. On a
+    /// core it would hold up every connection of the core. Each call pays for the way to another
+    /// thread and back.
+    ///
+    /// Without cores this is [`add_service`](Self::add_service). Layers around the server's calls
+    /// stay on the core.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     lookups: impl farcall::Service,
+    /// #     reports: impl farcall::Service,
+    /// # ) -> Result<(), farcall::ServeError> {
+    /// farcall::Server::builder()
+    ///     .cores(8)
+    ///     .add_service(lookups)
+    ///     // Its handlers compute for milliseconds.
+    ///     .blocking(reports)
+    ///     .serve("tcp://0.0.0.0:7000")
+    ///     .await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn blocking(self, service: impl Service) -> Self {
+        self.add_service(blocking(service))
     }
 
     /// Adds a service if there is one, so that a program can choose its services when it starts.

@@ -125,6 +125,11 @@ fn errors_name_their_place_and_the_fix() {
         format!("{target}path_backoff.max_delay = \"100ms\"\n"),
         "[servers.orders]\naddress = \"::1:7000\"\n".to_owned(),
         "[servers.orders]\naddress = \"auto://[::1]:7000\"\nmax_calls = 0\n".to_owned(),
+        "[servers.orders]\naddress = \"auto://[::1]:7000\"\ncores = \"many\"\n".to_owned(),
+        "[servers.orders]\naddress = \"auto://[::1]:7000\"\ncores = -1\n".to_owned(),
+        "[servers.orders]\naddress = \"auto://[::1]:7000\"\ncores = 1025\n".to_owned(),
+        "[servers.orders]\naddress = \"auto://[::1]:7000\"\ncores = 1.5\n".to_owned(),
+        format!("{target}per_runtime = true\n"),
         "[rdma]\nrkey_scope = \"none\"\n".to_owned(),
         "[rdma]\nlanes = 0\n".to_owned(),
         "[rdma]\nslot_len = 100\n".to_owned(),
@@ -457,6 +462,17 @@ async fn a_server_and_a_target_of_one_file_meet() {
     tokio::spawn(listener.serve());
     let channel = settings.channel_builder("here").unwrap().connect().await.unwrap();
     assert_eq!(channel.path(), CallPath::Direct { transport: "inproc" });
+}
+
+#[test]
+fn cores_are_a_number_or_all_processors() {
+    let cores = |line: &str| {
+        let text = format!("[servers.a]\naddress = \"tcp://127.0.0.1:0\"\n{line}");
+        read(&text, &[]).unwrap().server("a").unwrap().1.settings().base.cores
+    };
+    let all = std::thread::available_parallelism().unwrap().get();
+    assert_eq!((cores(""), cores("cores = 0"), cores("cores = 3")), (0, 0, 3));
+    assert_eq!(cores("cores = \"all\"") as usize, all);
 }
 
 /// Compares with a file of the crate, which `FARCALL_WRITE_GOLDEN=1` writes anew. The files have

@@ -89,6 +89,27 @@ async fn a_client_beyond_max_connections_enters_when_there_is_room() {
     assert_eq!((answer.unwrap(), name(&second).await.unwrap()), ("s".to_owned(), "s".to_owned()));
 }
 
+/// Connections on cores take new settings as others do; the number of cores stays.
+#[tokio::test]
+async fn settings_change_on_the_cores_of_a_server() {
+    let served = Served::new("cores", "cores = 2\nmax_calls = 1", |builder| builder).await;
+    let channels = [served.connect().await, served.connect().await];
+    let first = begin(&channels[0]);
+    served.service.has_begun().await;
+    // On another core.
+    assert_eq!(name(&channels[1]).await.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(
+        served.set("cores = 3\nmax_calls = 2\nunary_timeout = \"5ms\""),
+        ["servers.s.unary_timeout", "servers.s.max_calls", "servers.s.cores (next start)"]
+    );
+    for channel in &channels {
+        assert_eq!(wait(channel).await.unwrap_err().code(), Code::DeadlineExceeded);
+        served.service.has_begun().await;
+    }
+    served.service.answers.add_permits(1);
+    assert_eq!(first.await.unwrap().unwrap(), "s");
+}
+
 #[tokio::test]
 async fn new_connections_get_new_limits_and_open_ones_keep_theirs() {
     let served = Served::new("limits", "", |builder| builder).await;

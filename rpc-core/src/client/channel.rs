@@ -177,8 +177,9 @@ impl Channel {
     /// Returns true if tower may make a call now.
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         match &self.state.target {
-            Target::Direct(Subchannel { manager, .. }) => {
-                self.ready_when.poll(manager, cx).map_err(|error| error.into_status(None))
+            Target::Direct(subchannel) => {
+                let polled = self.ready_when.poll(&subchannel.here().manager, cx);
+                polled.map_err(|error| error.into_status(None))
             }
             Target::Balanced(_) => Poll::Ready(Ok(())),
         }
@@ -263,7 +264,7 @@ impl Caller for Channel {
         // have is refused by the call, which has a status for it.
         match &self.state.target {
             Target::Direct(subchannel) if self.state.is_direct => {
-                subchannel.manager.open()?.into_session().ok()?.method(path).ok()
+                subchannel.here().manager.open()?.into_session().ok()?.method(path).ok()
             }
             Target::Direct(_) | Target::Balanced(_) => None,
         }
@@ -486,7 +487,7 @@ impl tower::Service<ClientCall> for Channel {
             let reply = Caller::call(&channel, call.into_call()).await;
             // Where there are many servers, the attempt records its own.
             if let Target::Direct(subchannel) = &channel.state.target {
-                subchannel.manager.record_answer(&reply);
+                subchannel.here().manager.record_answer(&reply);
             }
             reply
         })

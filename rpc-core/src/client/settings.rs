@@ -72,6 +72,18 @@ macro_rules! channel_settings {
                 /// by default, and 100 a second after that: a call that kills its server is not
                 /// doubled without end.
                 replay_idempotent: bool as Switch = true, Start, .., "";
+                /// Keeps a connection to each server for each tokio runtime that makes calls.
+                ///
+                /// Off by default. It is for programs that run a runtime of one thread on each
+                /// core, as `farcall::per_core` does: a call then never leaves its thread. On a
+                /// single runtime nothing changes.
+                ///
+                /// Each runtime connects at its first call, and its connection closes with it. A
+                /// thread without a runtime uses the first connection, and so do runtimes after
+                /// the 1,024th. The connections share the channel's budget of replays and its log;
+                /// each has its own backoff. What a channel tells of its connection is what the
+                /// runtime that asks has.
+                per_runtime: bool as Switch = false, CodeOnly, .., "";
             } groups {
                 /// Limits on what this side accepts from the server.
                 limits: $crate::Limits, $crate::overlays::LimitsOverlay, Start;

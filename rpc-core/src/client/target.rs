@@ -30,7 +30,7 @@ impl Target {
     /// Connects now.
     pub(super) async fn connect(&self, address: &str) -> Result<(), ConnectError> {
         match self {
-            Self::Direct(subchannel) => subchannel.manager.connect().await,
+            Self::Direct(subchannel) => subchannel.here().manager.connect().await,
             Self::Balanced(endpoints) => endpoints.connected().await.map_err(|reason| {
                 ConnectError::from(ConnectFault::Address {
                     address: address.to_owned(),
@@ -40,11 +40,14 @@ impl Target {
         }
     }
 
-    /// Returns the one server, or the first of many that is connected.
+    /// Returns the one server, or the first of many that is connected, as the current runtime has
+    /// it.
     pub(super) fn connected(&self) -> Option<Cow<'_, Subchannel>> {
         match self {
-            Self::Direct(subchannel) => Some(Cow::Borrowed(subchannel)),
-            Self::Balanced(endpoints) => endpoints.first_connected().map(Cow::Owned),
+            Self::Direct(subchannel) => Some(subchannel.here()),
+            Self::Balanced(endpoints) => {
+                endpoints.first_connected().map(|it| Cow::Owned(it.here().into_owned()))
+            }
         }
     }
 
@@ -72,7 +75,7 @@ impl Target {
     /// Returns the state of the one connection, or the best of many.
     pub(super) fn connectivity(&self) -> Connectivity {
         match self {
-            Self::Direct(subchannel) => subchannel.manager.connectivity(),
+            Self::Direct(subchannel) => subchannel.here().manager.connectivity(),
             Self::Balanced(endpoints) => endpoints.connectivity(),
         }
     }
@@ -80,7 +83,7 @@ impl Target {
     /// Waits for another state.
     pub(super) async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
         match self {
-            Self::Direct(subchannel) => subchannel.manager.connectivity_changed(state).await,
+            Self::Direct(subchannel) => subchannel.here().manager.connectivity_changed(state).await,
             Self::Balanced(endpoints) => endpoints.connectivity_changed(state).await,
         }
     }

@@ -39,6 +39,14 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Returns the stream as one of the current runtime, which waits for its readiness from now on.
+    /// Nothing was read or written before. A stream that no runtime waits for stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// Returns `io::Error` if the operating system refuses.
+    fn reregister(self: Box<Self>) -> io::Result<Box<dyn Bootstrap>>;
+
     /// Does what has to be done before the Hello: a TLS handshake, on a stream that has TLS.
     /// [`addresses`](Self::addresses) tell the peer's identity afterwards. A stream without TLS
     /// is open from the start.

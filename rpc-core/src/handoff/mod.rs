@@ -20,11 +20,14 @@
 //! A call pays two uncontended locks of its thread's own slot. Nothing is paid on a runtime of one
 //! thread, where no other task could go on: there a handler that blocks holds up everything, and
 //! has to use `tokio::task::spawn_blocking`. The same holds when all threads of a runtime block.
+//! The cores of a server are such runtimes. Each knows its home, the runtime that serves, where
+//! what may block can run.
 
 mod monitor;
 mod slot;
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -173,6 +176,21 @@ impl fmt::Debug for Handoff {
             .field("has_woken", &self.has_woken)
             .finish_non_exhaustive()
     }
+}
+
+thread_local! {
+    static HOME: OnceCell<Handle> = const { OnceCell::new() };
+}
+
+/// Makes this thread a core: a runtime of one thread whose home is `runtime`.
+pub(crate) fn set_home(runtime: Handle) {
+    // A thread is a core for as long as it lives, so that the first home stays.
+    HOME.with(|home| drop(home.set(runtime)));
+}
+
+/// Returns the home of this thread if it is a core.
+pub(crate) fn home() -> Option<Handle> {
+    HOME.with(|home| home.get().cloned())
 }
 
 /// Lets other tasks run first, as [`tokio::task::yield_now`] does.

@@ -15,6 +15,7 @@ use super::method_compression::NotServed;
 use super::peer::{Authorization, Authorize};
 use super::router::Router;
 use super::serve;
+use super::serve::cores::SharedCores;
 use super::serve::limits::PeerLimit;
 use super::serve::shared::{BeforeDrain, Connections, OpenConnectionInfo, ServerMemory, Shared};
 use super::{
@@ -140,6 +141,7 @@ impl ServerParts {
             ),
             memory: ServerMemory::new(settings.max_memory),
             connections: Connections::default(),
+            cores: SharedCores::default(),
             log: LogLimit::default(),
             settings: watch::Sender::new(settings),
         })

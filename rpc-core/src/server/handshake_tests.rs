@@ -52,6 +52,10 @@ impl Bootstrap for Socket {
         Addresses::default()
     }
 
+    fn reregister(self: Box<Self>) -> io::Result<Box<dyn Bootstrap>> {
+        Ok(self)
+    }
+
     fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         unused()
     }

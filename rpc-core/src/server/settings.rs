@@ -157,6 +157,23 @@ macro_rules! server_settings {
         /// [`rdma_required`](Self::rdma_required) is off. Unix sockets and connections
         /// inside the process do not leave the host, and are left alone.
         require_encryption: bool as Switch = false, Start, .., "";
+        /// Number of threads that serve connections, each with a runtime of its own; 0 for the
+        /// runtime that serves, and "all" in a file for the processors of the host.
+        ///
+        /// By default connections are tasks of the runtime that serves, and a reply may be sent
+        /// from another processor than the one that read its call. With cores a connection stays
+        /// on one thread: the one that has the fewest when it is accepted. That saves wake-ups
+        /// where there are many connections with small calls. One connection has one core at most.
+        ///
+        /// Handlers run on the core of their connection, and so does what they spawn. A handler
+        /// that blocks holds up every connection of its core: add its service with
+        /// `ServerBuilder::blocking`, or use `tokio::task::spawn_blocking`.
+        /// `tokio::task::block_in_place` panics there.
+        ///
+        /// All listeners of a server share its cores. RDMA connections are served by the tasks of
+        /// their device, on the runtime that serves, and only their sockets are on a core. Byte
+        /// streams that are no sockets are woken by their own runtime.
+        cores: u32 as CountOrAll = 0, Start, ..=1024, "each is a thread";
     } groups {
         /// Limits on each client.
         ///

@@ -67,6 +67,9 @@ macro_rules! builder_setter {
     (Size: $name:tt $type:ty, $($rest:tt)*) => {
         $crate::builder_setter! { @panics $name [$type] [$type] same Some, $($rest)* }
     };
+    (CountOrAll: $name:tt $type:ty, $($rest:tt)*) => {
+        $crate::builder_setter! { @panics $name [$type] [$type] same Some, $($rest)* }
+    };
     (Switch: $name:tt $type:ty, $($rest:tt)*) => {
         $crate::builder_setter! { @function $name [$type] [$type] same Some, $($rest)* }
     };

@@ -91,6 +91,12 @@ impl<S: Socket> Bootstrap for SocketBootstrap<S> {
         S::CARRIES_COMPRESSED
     }
 
+    fn reregister(self: Box<Self>) -> io::Result<Box<dyn Bootstrap>> {
+        let Self { stream, addresses, is_proxied } = *self;
+        let stream = stream.reregister()?;
+        Ok(Box::new(Self { stream, addresses, is_proxied }))
+    }
+
     fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         Box::new(SocketTransport::new(self.stream, pool()))
     }

@@ -38,6 +38,15 @@ pub(crate) trait Socket:
     /// between processes takes less time than compressing them.
     const CARRIES_COMPRESSED: bool;
 
+    /// Returns the stream as one of the current runtime. See
+    /// [`Bootstrap::reregister`](rpc_core::connect::Bootstrap::reregister).
+    fn reregister(self) -> io::Result<Self>
+    where
+        Self: Sized,
+    {
+        Ok(self)
+    }
+
     /// Prepares the stream before its first byte. See
     /// [`Bootstrap::open`](rpc_core::connect::Bootstrap::open).
     fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
@@ -160,6 +169,10 @@ macro_rules! kernel_socket {
             const NAME: &'static str = $name;
             const WAKES: bool = false;
             const CARRIES_COMPRESSED: bool = $carries;
+
+            fn reregister(self) -> io::Result<Self> {
+                <$stream>::from_std(self.into_std()?)
+            }
 
             fn tcp(&self) -> Option<&TcpStream> {
                 $tcp(self)

@@ -35,6 +35,10 @@ impl Socket for TlsSocket {
     const WAKES: bool = false;
     const CARRIES_COMPRESSED: bool = true;
 
+    fn reregister(self) -> io::Result<Self> {
+        self.0.reregister().map(Self)
+    }
+
     fn charge_memory(&mut self, share: &MemoryShare) {
         self.0.session().handshake_charge = share.take(0);
     }

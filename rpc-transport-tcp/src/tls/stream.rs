@@ -24,6 +24,11 @@ impl TlsStream {
         Self { tcp, session: Mutex::new(Session::new(tls, protocols)) }
     }
 
+    /// Returns the stream as one of the current runtime.
+    pub(super) fn reregister(self) -> io::Result<Self> {
+        Ok(Self { tcp: self.tcp.reregister()?, ..self })
+    }
+
     pub(super) fn session(&self) -> MutexGuard<'_, Session> {
         // Only a panic leaves rustls's state half changed, and that would be a bug in rustls.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)

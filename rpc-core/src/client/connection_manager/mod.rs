@@ -51,7 +51,8 @@ pub(in crate::client) struct ConnectionManager {
     /// Number of requests for a connection. Each one wakes the driver.
     requests: watch::Sender<Requests>,
     parked: Arc<Parked>,
-    retry_budget: Mutex<RetryBudget>,
+    /// Budget of replays, which the managers of a subchannel share.
+    retry_budget: Arc<Mutex<RetryBudget>>,
     log: LogLimit,
 }
 
@@ -76,15 +77,29 @@ impl Drop for ConnectionManager {
 impl ConnectionManager {
     pub(in crate::client) fn new(connector: impl Connect) -> Self {
         let connector: Arc<dyn Connect> = Arc::new(connector);
-        let (writer, snapshot) = watch::channel(Snapshot::new(failover(connector.config())));
-        let (requests, received) = watch::channel(Requests::default());
-        let log = LogLimit::default();
-        let driver = Driver::new(Arc::clone(&connector), writer, received, log.clone());
         let replays = match connector.config().settings.replay_idempotent {
             true => ReplayLimits::DEFAULT,
             false => ReplayLimits::OFF,
         };
-        let retry_budget = Mutex::new(RetryBudget::new(replays, now()));
+        let retry_budget = Arc::new(Mutex::new(RetryBudget::new(replays, now())));
+        Self::with(connector, retry_budget, LogLimit::default())
+    }
+
+    /// Returns a manager of another connection to the same server. The two share the connector, the
+    /// budget of replays and the limit on log lines.
+    pub(in crate::client) fn sibling(&self) -> Self {
+        let (connector, retry_budget) = (&self.connector, &self.retry_budget);
+        Self::with(Arc::clone(connector), Arc::clone(retry_budget), self.log.clone())
+    }
+
+    fn with(
+        connector: Arc<dyn Connect>,
+        retry_budget: Arc<Mutex<RetryBudget>>,
+        log: LogLimit,
+    ) -> Self {
+        let (writer, snapshot) = watch::channel(Snapshot::new(failover(connector.config())));
+        let (requests, received) = watch::channel(Requests::default());
+        let driver = Driver::new(Arc::clone(&connector), writer, received, log.clone());
         let parked = Arc::new(Parked::new(driver));
         Self { connector, snapshot, requests, parked, retry_budget, log }
     }
@@ -97,6 +112,11 @@ impl ConnectionManager {
     /// Sets further addresses of the server for later attempts.
     pub(in crate::client) fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
         self.connector.set_alternatives(alternatives);
+    }
+
+    /// Returns true if each runtime that makes calls has a connection of its own.
+    pub(in crate::client) fn is_per_runtime(&self) -> bool {
+        self.connector.config().settings.per_runtime
     }
 
     /// Returns true if its connections speak another protocol.

@@ -65,10 +65,10 @@ impl Link for EndpointLink {
             // The health of the connection before says nothing of this one.
             watch.reset().await;
         }
-        let manager = &self.subchannel.manager;
         if backoff == Backoff::Reset {
-            manager.reset_backoff();
+            self.subchannel.managers().iter().for_each(|manager| manager.reset_backoff());
         }
+        let manager = &self.subchannel.here().into_owned().manager;
         let Err(error) = manager.connection().await else { return Ok(()) };
         let due = match error.may_pass() {
             true => manager.next_connect(),
@@ -80,7 +80,7 @@ impl Link for EndpointLink {
     fn state(&self) -> Connectivity {
         // A subchannel without a connection is idle, and not failed: the driver decides on the next
         // attempt.
-        let Some(info) = self.subchannel.manager.info() else { return Connectivity::Idle };
+        let Some(info) = self.subchannel.here().manager.info() else { return Connectivity::Idle };
         match self.watch.as_ref().map_or(Health::Serves, HealthWatch::health) {
             Health::Unknown => Connectivity::Connecting,
             Health::Serves => Connectivity::Ready { is_upgraded: info.is_upgraded },
@@ -89,9 +89,11 @@ impl Link for EndpointLink {
     }
 
     fn disconnect(&self) {
-        if let Some(connection) = self.subchannel.manager.open() {
-            // Not closed: calls in flight end on it.
-            connection.retire();
+        for manager in self.subchannel.managers() {
+            if let Some(connection) = manager.open() {
+                // Not closed: calls in flight end on it.
+                connection.retire();
+            }
         }
     }
 
@@ -100,10 +102,11 @@ impl Link for EndpointLink {
     }
 
     async fn left(&self, state: Connectivity) {
+        let subchannel = self.subchannel.here().into_owned();
         loop {
             // Before the look, so that no connection made after it is missed.
-            let connected = self.subchannel.manager.connected();
-            let Some(connection) = self.subchannel.manager.open() else { return };
+            let connected = subchannel.manager.connected();
+            let Some(connection) = subchannel.manager.open() else { return };
             if self.state() != state {
                 return;
             }

@@ -195,7 +195,7 @@ impl Endpoints {
                 Pick::Endpoint { candidate, .. } => {
                     // A clone keeps the connection open for this call if the endpoint leaves the
                     // list.
-                    let subchannel = candidate.handle.subchannel.clone();
+                    let subchannel = candidate.handle.subchannel.here().into_owned();
                     if let Some(explain) = explain {
                         explain.picked(picker.describe(candidate));
                     }

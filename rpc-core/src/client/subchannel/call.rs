@@ -8,6 +8,7 @@
 //! transparent retries and the log are those of every channel. What differs is that a connection is
 //! given the whole call, encoded.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ const ATTEMPTS_MAX: u32 = 3;
 )]
 pub(in crate::client) enum CallFuture<'c, 'r, F> {
     Direct {
-        subchannel: &'c Subchannel,
+        subchannel: Cow<'c, Subchannel>,
         call: Call<'r>,
         begun: Begun,
         readiness: Readiness,
@@ -91,7 +92,7 @@ where
         async move {
             let (subchannel, call, begun, readiness, shared, meter) = match &mut self {
                 Self::Direct { subchannel, call, begun, readiness, shared, meter } => {
-                    (*subchannel, call, &*begun, *readiness, *shared, meter)
+                    (&**subchannel, call, &*begun, *readiness, *shared, meter)
                 }
                 Self::Boxed(call) => return call.await,
             };
@@ -316,7 +317,7 @@ impl Route<'_> {
         };
         let call = checked(encoded, begun.limits().requests());
         let made = {
-            let (subchannel, is_started, meter) = (self.subchannel, false, &mut meter);
+            let (subchannel, is_started, meter) = (&*self.subchannel, false, &mut meter);
             let made = async {
                 let (call, method) = (call?, &method);
                 let is_repeatable = call.is_repeatable();

@@ -1,9 +1,18 @@
-//! A subchannel: the connections to one server, one after another, and calls over them.
+//! A subchannel: the connections to one server, and calls over them.
+//!
+//! There is one connection at a time, or with `per_runtime` one for each runtime that makes calls.
+//! The tasks of a connection run on the runtime that made it. On a runtime of one thread, callers
+//! and connection then share that thread, and no call crosses to another.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use arc_swap::ArcSwap;
+use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 mod call;
@@ -19,13 +28,22 @@ use crate::balance::{Endpoint, EndpointStatus};
 use crate::connect::with_retry;
 use crate::{Deadline, NotExecuted, Readiness};
 
+/// Maximum number of runtimes that have a connection of their own, in one subchannel. One runtime
+/// per core of a large host is a quarter of it. Calls of further runtimes share the first
+/// connection, so that a program that starts runtimes without end does not connect without end.
+const RUNTIMES_MAX: usize = 1024;
+
 /// The connections to one server, made when a call needs one. Clones share them. They close with
 /// the last clone and the last stream of responses.
 #[derive(Debug, Clone)]
 pub struct Subchannel {
+    /// The manager of the only connection. With `runtimes`, the one of the first runtime, which
+    /// threads without a runtime use, too.
     pub(in crate::client) manager: Arc<ConnectionManager>,
     /// Set where connections speak another protocol and take encoded calls.
     is_encoded: bool,
+    /// Present where each runtime has a connection of its own.
+    runtimes: Option<Arc<Runtimes>>,
 }
 
 impl Subchannel {
@@ -33,7 +51,35 @@ impl Subchannel {
     #[must_use]
     pub fn new(connector: impl Connect) -> Self {
         let manager = Arc::new(ConnectionManager::new(connector));
-        Self { is_encoded: manager.is_encoded(), manager }
+        let runtimes = manager.is_per_runtime().then(Arc::default);
+        Self { is_encoded: manager.is_encoded(), manager, runtimes }
+    }
+
+    /// Returns the subchannel whose manager serves the current runtime.
+    ///
+    /// A thread without a runtime uses the first connection. It can call over one that is open, as
+    /// over that of any channel, and cannot make one.
+    #[inline]
+    pub(in crate::client) fn here(&self) -> Cow<'_, Self> {
+        match &self.runtimes {
+            None => Cow::Borrowed(self),
+            Some(runtimes) => match Runtimes::manager(runtimes, &self.manager) {
+                Some(manager) => {
+                    Cow::Owned(Self { manager, is_encoded: self.is_encoded, runtimes: None })
+                }
+                None => Cow::Borrowed(self),
+            },
+        }
+    }
+
+    /// Returns the managers of all its connections, the first one's included.
+    pub(in crate::client) fn managers(&self) -> Vec<Arc<ConnectionManager>> {
+        let first = Arc::clone(&self.manager);
+        let Some(runtimes) = &self.runtimes else { return vec![first] };
+        let owned = runtimes.owned.load();
+        let others = owned.iter().map(|owned| &owned.manager);
+        let others = others.filter(|manager| !Arc::ptr_eq(manager, &first)).cloned();
+        std::iter::once(Arc::clone(&first)).chain(others).collect()
     }
 
     /// Returns true if its connections have sessions, which take calls without encoding them first.
@@ -48,21 +94,22 @@ impl Subchannel {
         rules: &'a CallRules,
         shared: Option<&'a SharedAttempts>,
     ) -> Route<'a> {
-        Route { subchannel: self, rules, shared }
+        Route { subchannel: self.here(), rules, shared }
     }
 
     /// Completes the status of an endpoint by what the connection says.
     pub(in crate::client) fn describe(&self, status: &mut EndpointStatus) {
-        status.path = self.manager.path();
-        let counts = self.manager.path_counts();
+        let here = self.here();
+        status.path = here.manager.path();
+        let counts = here.manager.path_counts();
         (status.failovers, status.failbacks) = (counts.failovers, counts.failbacks);
-        status.info = self.manager.info();
+        status.info = here.manager.info();
     }
 
     /// Describes its server as the only one of a channel.
     pub(in crate::client) fn status(&self) -> EndpointStatus {
         let endpoint = Endpoint::new(self.manager.address());
-        let mut status = EndpointStatus::single(endpoint, self.manager.connectivity());
+        let mut status = EndpointStatus::single(endpoint, self.here().manager.connectivity());
         self.describe(&mut status);
         let in_flight = status.info.as_ref().map_or(0, |info| info.calls_in_flight);
         status.in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
@@ -104,10 +151,126 @@ impl Subchannel {
     }
 }
 
+thread_local! {
+    /// The place of this thread's runtime in the list of the subchannel that it called last. Most
+    /// programs call from the same runtimes over all channels, so that it is right for the next
+    /// one, too.
+    static PLACE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The connections of a subchannel, one for each runtime that makes calls.
+#[derive(Debug, Default)]
+struct Runtimes {
+    /// Replaced as a whole under `changing`. Callers read it without a lock.
+    owned: ArcSwap<Vec<Owned>>,
+    changing: Mutex<()>,
+    /// Ends the tasks that report the end of a runtime. Set when this is dropped.
+    gone: CancellationToken,
+}
+
+impl Drop for Runtimes {
+    fn drop(&mut self) {
+        self.gone.cancel();
+    }
+}
+
+/// A runtime and the manager of its connection.
+#[derive(Debug, Clone)]
+struct Owned {
+    runtime: runtime::Id,
+    manager: Arc<ConnectionManager>,
+}
+
+impl Runtimes {
+    /// Returns the manager of the current runtime; `None` without a runtime. Beyond the maximum
+    /// number of runtimes it is `first`.
+    fn manager(this: &Arc<Self>, first: &Arc<ConnectionManager>) -> Option<Arc<ConnectionManager>> {
+        let runtime = Handle::try_current().ok()?;
+        let id = runtime.id();
+        let is_own = |owned: &Owned| owned.runtime == id;
+        let owned = this.owned.load();
+        // A thread may enter another runtime at any time: the place is a guess.
+        let place = PLACE.get();
+        if let Some(owned) = owned.get(place).filter(|owned| is_own(owned)) {
+            return Some(Arc::clone(&owned.manager));
+        }
+        Some(match owned.iter().position(is_own) {
+            Some(place) => {
+                PLACE.set(place);
+                Arc::clone(&owned[place].manager)
+            }
+            None => Self::enter(this, &runtime, first),
+        })
+    }
+
+    /// Adds the runtime. The first one gets the manager that is there.
+    #[cold]
+    fn enter(
+        this: &Arc<Self>,
+        runtime: &Handle,
+        first: &Arc<ConnectionManager>,
+    ) -> Arc<ConnectionManager> {
+        let id = runtime.id();
+        let manager = this.change(|owned| {
+            // Another thread of this runtime may have come first.
+            if let Some(owned) = owned.iter().find(|owned| owned.runtime == id) {
+                return Ok(Arc::clone(&owned.manager));
+            }
+            if owned.len() >= RUNTIMES_MAX {
+                return Ok(Arc::clone(first));
+            }
+            let is_taken = owned.iter().any(|owned| Arc::ptr_eq(&owned.manager, first));
+            let manager = if is_taken { Arc::new(first.sibling()) } else { Arc::clone(first) };
+            owned.push(Owned { runtime: id, manager: Arc::clone(&manager) });
+            Err(manager)
+        });
+        let manager = match manager {
+            Ok(present) => return present,
+            Err(added) => added,
+        };
+        // After the entry and outside of the lock: a runtime that is ending drops the task at
+        // once, and its guard removes the entry.
+        let leaving = Leaving { runtimes: Arc::downgrade(this), runtime: id };
+        let gone = this.gone.clone();
+        runtime.spawn(async move {
+            let _leaving = leaving;
+            gone.cancelled().await;
+        });
+        manager
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Owned>) -> T) -> T {
+        // The list is whole between any two changes.
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owned = Vec::clone(&self.owned.load());
+        let changed = change(&mut owned);
+        self.owned.store(Arc::new(owned));
+        changed
+    }
+}
+
+/// Removes a runtime when it is dropped, which its end does with the task that holds this. Another
+/// runtime may have the same id later.
+struct Leaving {
+    runtimes: Weak<Runtimes>,
+    runtime: runtime::Id,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let Some(runtimes) = self.runtimes.upgrade() else { return };
+        // The manager closes its connection when it is dropped, which is after the lock.
+        let _left = runtimes.change(|owned| {
+            let place = owned.iter().position(|owned| owned.runtime == self.runtime);
+            place.map(|place| owned.swap_remove(place))
+        });
+    }
+}
+
 /// A subchannel and the rules of the calls that take it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::client) struct Route<'a> {
-    subchannel: &'a Subchannel,
+    subchannel: Cow<'a, Subchannel>,
     rules: &'a CallRules,
     shared: Option<&'a SharedAttempts>,
 }
@@ -115,8 +278,8 @@ pub(in crate::client) struct Route<'a> {
 impl Caller for Route<'_> {
     fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let call = match !call.is_untyped() && self.subchannel.has_sessions() {
-            true => CallFuture::over_session(*self, call),
-            false => CallFuture::boxed(self.call_otherwise(call)),
+            true => CallFuture::over_session(self.clone(), call),
+            false => CallFuture::boxed(self.clone().call_otherwise(call)),
         };
         call.make()
     }
@@ -158,7 +321,7 @@ impl Route<'_> {
     /// Asks for the kind of a method that is known by its path alone, and makes one message of a
     /// stream where the method takes one.
     async fn make_typed(
-        self,
+        &self,
         call: &mut Call<'_>,
         limit: Option<&CallDeadline>,
     ) -> Result<(), Status> {

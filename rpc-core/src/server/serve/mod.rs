@@ -1,5 +1,6 @@
 //! Serving: the accept loop, the connections of a server, how long each lives, and what they share.
 
+pub(in crate::server) mod cores;
 pub(in crate::server) mod life;
 pub(in crate::server) mod limits;
 pub(in crate::server) mod shared;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use self::cores::Places;
 use self::life::Rules;
 use self::limits::{CONNECTIONS_FLOOR, Slot, Slots};
 use self::shared::{Registered, Shared, relieve};
@@ -93,7 +94,10 @@ async fn accept_until(
     let draining = CancellationToken::new();
     // Made once for all connections until the settings change: each holds a count of it.
     let mut rules = rules_of(&shared, &offers, &draining);
-    let tasks = TaskTracker::new();
+    let mut drain_timeout = rules.life.drain_timeout;
+    // Before the first accept, so that clients of a server that cannot start are refused.
+    let cores = shared.settings.borrow().cores;
+    let places = Places::new(&shared.cores, cores).await?;
     // Dropped with this future, so that cancelling it closes every connection.
     let stop = CancellationToken::new();
     let abort = stop.clone().drop_guard();
@@ -125,14 +129,14 @@ async fn accept_until(
                 if settings_changed.has_changed().unwrap_or(false) {
                     settings_changed.mark_unchanged();
                     rules = rules_of(&shared, &offers, &draining);
+                    drain_timeout = drain_timeout.max(rules.life.drain_timeout);
                 }
-                let (shared, rules) = (Arc::clone(&shared), Arc::clone(&rules));
-                let connection = live(shared, rules, bootstrap, permit, drain.clone());
-                let stop = stop.clone();
-                tasks.spawn(async move {
+                let (log, shared, rules) = (&shared.log, Arc::clone(&shared), Arc::clone(&rules));
+                let (stop, drain) = (stop.clone(), drain.clone());
+                places.spawn(bootstrap, log, async move |bootstrap| {
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = connection => {}
+                        () = live(shared, rules, bootstrap, permit, drain) => {}
                     }
                     // Here, with the task: the accept loop may be waiting for it.
                     drop(slot);
@@ -140,10 +144,9 @@ async fn accept_until(
             }
             Ok(None) => {
                 // A listener may have one stream only, which is served for as long as it lasts.
-                tasks.close();
                 tokio::select! {
                     () = &mut shutdown => {}
-                    () = tasks.wait() => {}
+                    () = places.closed() => {}
                 }
                 break Ok(());
             }
@@ -169,8 +172,7 @@ async fn accept_until(
     drop(listener);
     // Before the wait, so that all connections drain at the same time.
     drain.cancel();
-    tasks.close();
-    tasks.wait().await;
+    places.end(drain_timeout, &shared.log).await;
     // After the wait: dropped with this future instead, it stops the connections that are left.
     drop(abort);
     result

@@ -23,6 +23,7 @@ use crate::limits::quota::PeerKey;
 use crate::limits::shared::SharedLimit;
 use crate::metrics::connection_opened;
 use crate::server::router::Router;
+use crate::server::serve::cores::SharedCores;
 use crate::server::serve::limits::PeerLimit;
 use crate::server::{ServerConnection, ServerSettings};
 use crate::transport::{Addresses, CloseReason};
@@ -43,6 +44,7 @@ pub(in crate::server) struct Shared {
     pub(in crate::server) connections_limit: PeerLimit,
     pub(in crate::server) memory: ServerMemory,
     pub(in crate::server) connections: Connections,
+    pub(in crate::server) cores: SharedCores,
     /// Limit on the lines that clients can cause in the log.
     pub(in crate::server) log: LogLimit,
 }

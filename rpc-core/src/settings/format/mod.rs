@@ -5,7 +5,9 @@ mod numbers;
 use std::fmt::{self, Debug};
 use std::time::Duration;
 
-pub use numbers::{CountOrOff, OptionalMode, OptionalSize, Size, SizeOrNever, SizeOrOff};
+pub use numbers::{
+    CountOrAll, CountOrOff, OptionalMode, OptionalSize, Size, SizeOrNever, SizeOrOff,
+};
 
 /// A value of a file that was parsed, and not read as that of a setting yet.
 #[derive(Debug, Clone)]

@@ -1,5 +1,8 @@
 //! Numbers of bytes, counts and modes of files.
 
+use std::num::NonZero;
+use std::thread;
+
 use super::{Format, Mismatch, OFF, Raw, Units};
 
 /// Permissions of a file in octal digits, which may be absent.
@@ -25,6 +28,37 @@ pub struct SizeOrNever;
 /// A count, or "off".
 #[derive(Debug)]
 pub struct CountOrOff;
+
+/// A count, or "all" for as many as the process may use processors.
+#[derive(Debug)]
+pub struct CountOrAll;
+
+impl Format<u32> for CountOrAll {
+    type Inner = u32;
+
+    fn inner(value: &u32) -> Option<&u32> {
+        Some(value)
+    }
+
+    fn read(raw: &Raw<'_>, _: &Units) -> Result<u32, Mismatch> {
+        let wrong = || Mismatch::wrong_type(raw, "a number, or \"all\"");
+        match raw {
+            Raw::Text("all") => {
+                let count = thread::available_parallelism().map_or(1, NonZero::get);
+                u32::try_from(count).map_err(|_| wrong())
+            }
+            Raw::Text(text) => Err(format!("`{text}` is neither a number nor \"all\"").into()),
+            Raw::Integer(..0) => Err("a count is not negative".to_owned().into()),
+            // A greater number is out of every range.
+            Raw::Integer(number) => Ok(u32::try_from(*number).unwrap_or(u32::MAX)),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn write(value: &u32) -> Option<String> {
+        Some(value.to_string())
+    }
+}
 
 impl Format<Option<u32>> for OptionalMode {
     type Inner = u32;

@@ -28,6 +28,9 @@ const MESSAGE_LEN_MAX: u64 = 80 << 20;
 /// 2^this, half a second.
 const PATIENT_TIMEOUT: u8 = 17;
 
+/// Several, so that connections of one server are on different ones.
+const CORES: u32 = 2;
+
 /// Any number will do: real sockets and threads make a run what it is.
 const SIMULATION_SEED: u64 = 1;
 
@@ -59,6 +62,8 @@ pub enum Path {
     GrpcToPort,
     /// Our stubs over HTTP/2, and tonic's server.
     GrpcToTonic,
+    /// The path inside, to a server with cores.
+    OnCores(Box<Path>),
     /// RDMA on a simulated device that has the loopback address.
     SimulatedRdma {
         /// Scope of the keys that peers get.
@@ -83,7 +88,7 @@ impl Path {
             Self::Stream => "stream",
             Self::Tonic => "tonic",
             Self::GrpcPort | Self::GrpcToPort | Self::GrpcToTonic => "grpc",
-            Self::GrpcOver(under) | Self::GrpcServed(under) => under.name(),
+            Self::GrpcOver(under) | Self::GrpcServed(under) | Self::OnCores(under) => under.name(),
             Self::SimulatedRdma { .. } | Self::Rdma { .. } => "rdma",
         }
     }
@@ -92,7 +97,9 @@ impl Path {
     pub(crate) fn rkey_scope(&self) -> Option<RkeyScope> {
         match self {
             Self::SimulatedRdma { rkey_scope } => Some(*rkey_scope),
-            Self::GrpcOver(under) | Self::GrpcServed(under) => under.rkey_scope(),
+            Self::GrpcOver(under) | Self::GrpcServed(under) | Self::OnCores(under) => {
+                under.rkey_scope()
+            }
             _ => None,
         }
     }
@@ -102,7 +109,9 @@ impl Path {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let next = || COUNT.fetch_add(1, Ordering::Relaxed);
         match self {
-            Self::GrpcOver(under) | Self::GrpcServed(under) => under.address(),
+            Self::GrpcOver(under) | Self::GrpcServed(under) | Self::OnCores(under) => {
+                under.address()
+            }
             Self::Inproc => format!("inproc://suite-{}", next()),
             Self::Tcp
             | Self::Compressed
@@ -131,6 +140,7 @@ impl fmt::Display for Path {
             Self::GrpcToTonic => "grpc-to-tonic",
             Self::GrpcOver(under) => return write!(f, "grpc-over-{under}"),
             Self::GrpcServed(under) => return write!(f, "grpc-served-{under}"),
+            Self::OnCores(under) => return write!(f, "{under}-on-cores"),
             Self::SimulatedRdma { rkey_scope: RkeyScope::Window } => "rdma-sim-windows",
             Self::SimulatedRdma { .. } => "rdma-sim",
             other => other.name(),
@@ -151,6 +161,8 @@ pub struct Rules {
 #[derive(Debug)]
 pub struct Harness {
     path: Path,
+    /// Number of cores of its servers.
+    cores: u32,
     limit: Duration,
     /// Time to wait for a late peer. `None` stands for the defaults, unless they are too short.
     patience: Option<Duration>,
@@ -164,12 +176,16 @@ impl Harness {
     /// A harness for `path`, in which nothing takes longer than `limit`.
     #[must_use]
     pub fn new(path: Path, limit: Duration) -> Self {
+        let (path, cores) = match path {
+            Path::OnCores(under) => (*under, CORES),
+            path => (path, 0),
+        };
         let network = path.rkey_scope().map(|_| {
             let network = SimNetwork::new(SIMULATION_SEED);
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
             network
         });
-        Self { path, limit, patience: None, network, elsewhere: None }
+        Self { path, cores, limit, patience: None, network, elsewhere: None }
     }
 
     /// The same, for a machine that is busy otherwise: connections may be that late at everything
@@ -191,6 +207,11 @@ impl Harness {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Number of cores of its servers.
+    pub(crate) fn cores(&self) -> u32 {
+        self.cores
     }
 
     /// The bound on one behaviour, and on each wait in it.

@@ -142,7 +142,7 @@ impl Running {
         let address = place.address().to_string();
         let (probe, watch) = Probe::new();
         let interop = Interop::beside(&probe);
-        let server = rules.settings.server(build(probe, interop)).build();
+        let server = rules.settings.server(build(probe, interop)).cores(harness.cores()).build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.serve_incoming(place);
         let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });

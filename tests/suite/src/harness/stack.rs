@@ -57,6 +57,7 @@ impl Stack {
             Path::GrpcPort => Self::Port,
             Path::GrpcToPort => Self::ToPort,
             Path::GrpcToTonic => Self::ToTonic,
+            Path::OnCores(under) => Self::of(under),
             _ => Self::Farcall,
         }
     }

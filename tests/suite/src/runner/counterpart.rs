@@ -65,6 +65,16 @@ const OUR_API: &str =
     "is about farcall's own interface (limits, layers, connections, shutdown, deadlines inherited)";
 const TO_CHANCE: &str = "tonic leaves to chance what a panic does to its connection";
 
+/// Returns true if the handlers of the behaviour `name` block their thread.
+pub(crate) fn blocks(name: &str) -> bool {
+    const BLOCKING: &[&str] = &[
+        "a_handler_that_blocks_holds_up_no_other_call",
+        "calls_that_arrive_with_one_that_blocks_are_answered",
+        "a_connection_is_kept_alive_while_a_handler_blocks",
+    ];
+    BLOCKING.contains(&name)
+}
+
 /// Returns tonic's counterpart of the behaviour `name`. A name on no list is about farcall alone.
 pub(crate) fn counterpart(name: &str) -> Counterpart {
     if SAME.contains(&name) {

@@ -13,7 +13,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::failure::Cause;
 use crate::harness::stack::Stack;
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
-use counterpart::{Counterpart, counterpart};
+use counterpart::{Counterpart, blocks, counterpart};
 use report::{BehaviourOutcome, Report};
 
 /// Time in which the tasks of a finished behaviour must end. Nothing on a simulated device may be
@@ -58,6 +58,9 @@ fn add_trials(
     let add = |name, outcome| report.map_or(Ok(()), |report| report.add(&column, name, outcome));
     for behaviour in behaviours() {
         let counterpart = match (Stack::of(path), counterpart(behaviour.name)) {
+            _ if matches!(path, Path::OnCores(_)) && blocks(behaviour.name) => {
+                Counterpart::Absent("a handler that blocks holds up its core")
+            }
             (Stack::Farcall, _) => Counterpart::Same,
             (Stack::Tonic, counterpart) => counterpart,
             // What differs from our own stub and server is told by the stack.

@@ -46,6 +46,10 @@ impl Bootstrap for Stream {
         Addresses::default()
     }
 
+    fn reregister(self: Box<Self>) -> std::io::Result<Box<dyn Bootstrap>> {
+        Ok(self)
+    }
+
     fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         unreachable!("the path is proven")
     }
