@@ -56,6 +56,13 @@ impl ByteBudget {
         Arc::clone(&self.semaphore).acquire_many_owned(self.share(len)).await
     }
 
+    /// Returns the bytes that are taken, by whole KiB.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        let free = u64::try_from(self.semaphore.available_permits()).unwrap_or(u64::MAX);
+        u64::from(self.units.load(Ordering::Relaxed)).saturating_sub(free) * UNIT
+    }
+
     /// Gives no more shares.
     pub fn close(&self) {
         self.semaphore.close();

@@ -362,7 +362,10 @@ impl ServerConnection for PortConnection {
     }
 
     fn info(&self) -> ConnectionInfo {
-        self.session.info()
+        let mut info = self.session.info();
+        // The session is in the process: the network is on this side of HTTP.
+        (info.stats.sent_bytes, info.stats.received_bytes) = self.flowing.bytes();
+        info
     }
 }
 

@@ -1,10 +1,12 @@
 //! The state of a running server, for operators, on the server's own port.
 //!
 //! [`Admin`] is the configuration. [`state`] has what a server of it keeps, [`snapshot`] reads the
-//! server into the messages of [`api`], and [`history`] samples it. With the feature `grpc`,
+//! server into the messages of [`api`], and [`history`] samples it. [`channelz`] shows a part of it
+//! to tools of gRPC. With the feature `grpc`,
 //! [`pages`] shows the same in a browser.
 
 pub mod api;
+pub mod channelz;
 mod history;
 #[cfg(feature = "grpc")]
 mod pages;
@@ -14,6 +16,7 @@ mod state;
 #[cfg(feature = "grpc")]
 use std::sync::Arc;
 
+pub(crate) use self::channelz::ChannelzService;
 #[cfg(feature = "grpc")]
 pub(crate) use self::pages::pages;
 pub(crate) use self::snapshot::AdminService;
@@ -27,7 +30,8 @@ use crate::Channel;
 /// The server gets the service `farcall.admin.v1`, and with the feature `grpc` pages for browsers
 /// and `curl` on the same port. They have the connections and their paths, calls by method with
 /// times and codes, the last calls that failed, RDMA devices, certificates, and the settings in
-/// force with their origin. They have no metadata and no message.
+/// force with their origin. They have no metadata and no message. Tools of gRPC get connections and
+/// channels from `grpc.channelz.v1.Channelz`.
 ///
 /// They answer clients on the same host: at Unix sockets, inside the process, and at loopback
 /// addresses. From elsewhere they answer clients with an identity that
