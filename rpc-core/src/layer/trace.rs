@@ -214,7 +214,8 @@ fn begin(
         span.record("transport", display(transport));
         if let Some(address) = address {
             span.record("network.peer.address", display(address.ip()));
-            span.record("network.peer.port", address.port());
+            // OpenTelemetry's layer turns unsigned numbers into text.
+            span.record("network.peer.port", i64::from(address.port()));
         }
     }
     span
@@ -238,7 +239,7 @@ pub(crate) fn record_server(address: &str, transport: Option<&'static str>) {
     match with_port.map(|(host, port)| (host, port.parse::<u16>())) {
         Some((host, Ok(port))) => {
             let host = host.trim_matches(['[', ']']);
-            span.record("server.address", host).record("server.port", port);
+            span.record("server.address", host).record("server.port", i64::from(port));
         }
         _ => drop(span.record("server.address", address)),
     }

@@ -102,7 +102,9 @@ async fn snapshot_has_connections_methods_and_failed_calls() {
     let snapshot = snapshot(&channel).await.unwrap();
     let [connection] = &snapshot.connections[..] else { panic!("{:?}", snapshot.connections) };
     assert!(connection.peer.starts_with("127.0.0.1:") && connection.transport == "tcp");
-    assert!(connection.reason.contains("RDMA") && connection.calls_started == 5);
+    // "RDMA", or "rdma: libibverbs.so.1 is not installed".
+    assert!(connection.reason.to_lowercase().contains("rdma"), "{connection:?}");
+    assert_eq!(connection.calls_started, 5);
     assert_eq!(snapshot.paths.iter().map(|path| path.count).sum::<u64>(), 1);
     let method = |name: &str| {
         let found = snapshot.methods.iter().find(|method| method.path.ends_with(name)).unwrap();
