@@ -81,6 +81,12 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
         Outbound::default()
     }
 
+    /// Returns the bytes sent and received where the session's transport is not the network's, and
+    /// counts none.
+    fn network_bytes(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Returns the numbers of started calls and of calls in flight.
     fn calls(&self) -> CallCounts;
 

@@ -91,7 +91,9 @@ mod tests {
         let kept = [budget.try_take(4_000), budget.try_take(5_000)];
         assert!(kept.iter().all(Result::is_ok));
         assert!(budget.try_take(1).is_err(), "9 KiB are taken by the KiB");
+        assert_eq!(budget.taken(), 9 * UNIT);
         drop(kept);
+        assert_eq!(budget.taken(), 0);
         let alone = budget.try_take(1 << 30).unwrap();
         assert!(budget.try_take(1).is_err());
         drop(alone);

@@ -362,10 +362,11 @@ impl ServerConnection for PortConnection {
     }
 
     fn info(&self) -> ConnectionInfo {
-        let mut info = self.session.info();
-        // The session is in the process: the network is on this side of HTTP.
-        (info.stats.sent_bytes, info.stats.received_bytes) = self.flowing.bytes();
-        info
+        self.session.info()
+    }
+
+    fn network_bytes(&self) -> Option<(u64, u64)> {
+        Some(self.flowing.bytes())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::rdma_programs::{RdmaProgram, Target};
 
 /// Questions of an operator, each with its query.
 pub(super) const QUERIES: [(&str, &str); 3] = [
-    ("calls/s", "sum(rate(grpc_server_call_started_total[15s]))"),
+    ("calls/s", "sum by (grpc_method) (rate(grpc_server_call_started_total[15s]))"),
     (
         "p99 by method",
         "histogram_quantile(0.99, sum by (le, grpc_method) \

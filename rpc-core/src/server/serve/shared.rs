@@ -119,9 +119,16 @@ impl Connections {
     }
 
     pub(in crate::server) fn open_infos(&self) -> Vec<OpenConnectionInfo> {
+        let info = |open: &OpenConnection| {
+            let mut info = open.connection.info();
+            if let Some((sent, received)) = open.connection.network_bytes() {
+                (info.stats.sent_bytes, info.stats.received_bytes) = (sent, received);
+            }
+            info
+        };
         let describe = |(_, open): (usize, &OpenConnection)| OpenConnectionInfo {
             number: open.memory.number().unwrap_or_default(),
-            info: open.connection.info(),
+            info: info(open),
             age: open.since.elapsed(),
             started: open.connection.calls().started,
             memory_held: open.memory.held(),
