@@ -27,6 +27,10 @@ pub(super) const QUERIES: [(&str, &str); 3] = [
     ),
 ];
 
+/// A query that has an answer once the ranges of [`QUERIES`] are full of scrapes. Rates are too low
+/// before.
+const SETTLED: &str = "sum_over_time(up{job=\"farcall\"}[15s]) > 13";
+
 /// The program that is scraped. The test is one of its package.
 const SERVER: RdmaProgram = RdmaProgram {
     package: "farcall-examples",
@@ -47,7 +51,7 @@ const CONFIG: &str = "prometheus.yaml";
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// Maximum time until all queries have an answer. Rates need two scrapes.
+/// Maximum time until all queries have an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Pause between two looks.
@@ -102,24 +106,26 @@ pub(super) fn scrape() -> Result<()> {
     let target = page.strip_suffix("/metrics").context("not the page of metrics")?;
 
     copy_files(folder.path(), target)?;
-    let _caller = Process::start("bench", &mut caller(&address)?)?;
+    let mut caller = Process::start("bench", &mut caller(&address)?)?;
     let url = format!("http://{}", free_address()?);
     let _prometheus = Process::start("Prometheus", &mut prometheus(folder.path(), &url))?;
     let end = Instant::now() + ANSWER_LIMIT;
+    let mut answers = |query: &str| loop {
+        let mut ask = Command::new("promtool");
+        let ask = ask.args(["query", "instant", &url, query]).stderr(Stdio::null());
+        let answers = bounded::output(ask, LIMIT).map(|text| parse(&text)).unwrap_or_default();
+        if is_answer(&answers) {
+            return Ok(answers);
+        }
+        ensure!(caller.wait(Duration::ZERO).is_err(), "the calls have ended");
+        ensure!(Instant::now() < end, "Prometheus has no answer to `{query}`: {answers:?}");
+        std::thread::sleep(LOOK_INTERVAL);
+    };
+    answers(SETTLED)?;
     println!("Prometheus scraped {target}:");
     for (question, query) in QUERIES {
-        let answers = loop {
-            let mut ask = Command::new("promtool");
-            let ask = ask.args(["query", "instant", &url, query]).stderr(Stdio::null());
-            let answers = bounded::output(ask, LIMIT).map(|text| parse(&text)).unwrap_or_default();
-            if is_answer(&answers) {
-                break answers;
-            }
-            ensure!(Instant::now() < end, "Prometheus has no answer to `{query}`: {answers:?}");
-            std::thread::sleep(LOOK_INTERVAL);
-        };
         println!("  {question}: {query}");
-        for (labels, value) in answers {
+        for (labels, value) in answers(query)? {
             println!("    {labels} {value}");
         }
     }
@@ -136,7 +142,7 @@ fn built(program: &RdmaProgram) -> Result<PathBuf> {
 fn caller(address: &str) -> Result<Command> {
     let mut caller = Command::new(built(&CLIENT)?);
     caller.args(["bench", address, "hello.Greeter/SayHello", "-d", r#"{"name": "Prometheus"}"#]);
-    caller.args(["--proto", "greeter.proto", "--import-path", "examples/hello/proto"]);
+    caller.args(["--proto", "hello.proto", "--import-path", "proto"]);
     caller.args(["-c", "4", "--rate", "200", "-z", "120s"]);
     Ok(caller)
 }
