@@ -362,7 +362,8 @@ mod tests {
         let cells = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = lines(&rows);
         assert_eq!(cells(&lines[0]), COLUMNS.join(" "));
-        let good = "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 KiB 0 MiB 5 % 4 s ago DEADLINE_EXCEEDED";
+        let good = "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 KiB 0 MiB 5 % \
+                    4 s ago DEADLINE_EXCEEDED";
         assert_eq!(cells(&lines[1]), good);
         let failed = r"tcp://10.0.0.2:7000 - - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
         assert_eq!(cells(&lines[2]), failed);

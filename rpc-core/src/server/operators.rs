@@ -1,7 +1,7 @@
 //! The services for operators: who sees them.
 //!
-//! Their methods have the last ids. A client that may not see them gets a Hello without them, and the
-//! answer of a method that the server does not have.
+//! Their methods have the last ids. A client that may not see them gets a Hello without them, and
+//! the answer of a method that the server does not have.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -159,17 +159,17 @@ impl AdminState {
         let wanted = request.socket_id;
         let has_options = !request.summary;
         let open = self.core().map(|core| core.open_connections()).unwrap_or_default();
-        let of_server = || {
+        let accepted = || {
             let open = open.iter().find(|open| socket_id(open) == wanted)?;
-            Some(socket::of_server(socket_ref(wanted, &open.info), open, has_options))
+            Some(socket::server_socket(socket_ref(wanted, &open.info), open, has_options))
         };
-        let of_channel = || {
+        let opened = || {
             let (number, status) = self.endpoint(Kind::SubchannelSocket, wanted)?;
             let info = status.info.as_ref()?;
             let socket_id = id(Kind::SubchannelSocket, number);
-            Some(socket::of_client(socket_ref(socket_id, info), info, has_options))
+            Some(socket::client_socket(socket_ref(socket_id, info), info, has_options))
         };
-        let found: Option<Socket> = of_server().or_else(of_channel);
+        let found: Option<Socket> = accepted().or_else(opened);
         let socket = found.ok_or_else(|| not_found("socket", wanted))?;
         Ok(GetSocketResponse { socket: Some(socket) })
     }

@@ -13,7 +13,11 @@ use super::signed;
 use crate::ConnectionInfo;
 
 /// Returns a connection of the server.
-pub(super) fn of_server(name: SocketRef, open: &OpenConnectionInfo, has_options: bool) -> Socket {
+pub(super) fn server_socket(
+    name: SocketRef,
+    open: &OpenConnectionInfo,
+    has_options: bool,
+) -> Socket {
     let mut socket = socket(name, &open.info, has_options);
     let data = socket.data.get_or_insert_default();
     data.streams_started = signed(open.started);
@@ -32,7 +36,7 @@ pub(super) fn of_server(name: SocketRef, open: &OpenConnectionInfo, has_options:
 }
 
 /// Returns a connection of a channel. Calls on it are counted nowhere.
-pub(super) fn of_client(name: SocketRef, info: &ConnectionInfo, has_options: bool) -> Socket {
+pub(super) fn client_socket(name: SocketRef, info: &ConnectionInfo, has_options: bool) -> Socket {
     socket(name, info, has_options)
 }
 
