@@ -7,7 +7,7 @@ use rpc_core::metrics::FallbackKind;
 use rpc_core::server::{MethodCalls, latency_bound};
 
 use super::api::{self, Bucket, PathCount, SERVICE, Sample};
-use super::channelz::CHANNELZ;
+use super::channelz::messages::CHANNELZ;
 use crate::ConnectionInfo;
 
 /// Time between two samples.

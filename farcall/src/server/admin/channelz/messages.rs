@@ -1,8 +1,28 @@
-//! The messages of `grpc.channelz.v1` with the fields that a server here can fill.
+//! The methods of `grpc.channelz.v1`, and its messages with the fields that a server here can fill.
 //!
 //! Written by hand by the numbers of gRPC's proposal A14. Fields that nothing fills are left out,
 //! which other implementations read as unset.
 #![allow(missing_docs, reason = "gRPC's proposal A14 documents the fields")]
+
+use rpc_core::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+
+/// The service.
+pub static CHANNELZ: ServiceDescriptor =
+    ServiceDescriptor { name: "grpc.channelz.v1.Channelz", methods: &METHODS };
+
+static METHODS: [MethodDescriptor; 7] = [
+    method("/grpc.channelz.v1.Channelz/GetTopChannels"),
+    method("/grpc.channelz.v1.Channelz/GetServers"),
+    method("/grpc.channelz.v1.Channelz/GetServer"),
+    method("/grpc.channelz.v1.Channelz/GetServerSockets"),
+    method("/grpc.channelz.v1.Channelz/GetChannel"),
+    method("/grpc.channelz.v1.Channelz/GetSubchannel"),
+    method("/grpc.channelz.v1.Channelz/GetSocket"),
+];
+
+const fn method(path: &'static str) -> MethodDescriptor {
+    MethodDescriptor::new(path, CallKind::Unary, Idempotency::NoSideEffects)
+}
 
 /// A page of the program's channels, from an id on.
 #[derive(Clone, PartialEq, prost::Message)]

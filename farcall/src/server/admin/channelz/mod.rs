@@ -10,8 +10,10 @@ mod socket;
 use std::sync::Arc;
 
 use rpc_core::server::{HandlerFuture, OpenConnectionInfo, ServerCall};
-use rpc_core::{CallKind, Idempotency, MethodDescriptor, Service, ServiceDescriptor, Status};
+use rpc_core::{Service, ServiceDescriptor, Status};
 use tonic::{Request, Response};
+
+pub use self::messages::CHANNELZ;
 
 use self::ids::{Kind, id, subchannel_number};
 use self::messages::{
@@ -24,24 +26,6 @@ use self::messages::{
 };
 use super::AdminState;
 use crate::balance::{Connectivity, EndpointStatus};
-
-/// The service.
-pub static CHANNELZ: ServiceDescriptor =
-    ServiceDescriptor { name: "grpc.channelz.v1.Channelz", methods: &METHODS };
-
-static METHODS: [MethodDescriptor; 7] = [
-    method("/grpc.channelz.v1.Channelz/GetTopChannels"),
-    method("/grpc.channelz.v1.Channelz/GetServers"),
-    method("/grpc.channelz.v1.Channelz/GetServer"),
-    method("/grpc.channelz.v1.Channelz/GetServerSockets"),
-    method("/grpc.channelz.v1.Channelz/GetChannel"),
-    method("/grpc.channelz.v1.Channelz/GetSubchannel"),
-    method("/grpc.channelz.v1.Channelz/GetSocket"),
-];
-
-const fn method(path: &'static str) -> MethodDescriptor {
-    MethodDescriptor::new(path, CallKind::Unary, Idempotency::NoSideEffects)
-}
 
 /// Most sockets of an answer: 100 KB.
 const SOCKETS_MAX: usize = 1000;
