@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 
 use farcall::server::admin_api::{
-    Bucket, FailedCall, SERVICE, Snapshot, SnapshotRequest, quantile,
+    Bucket, FailedCall, Method, SERVICE, Snapshot, SnapshotRequest, quantile,
 };
 use farcall::{Channel, Code, Status, client};
 use serde::Serialize;
@@ -29,9 +29,9 @@ const TRANSPORTS_MAX: usize = 8;
 const HOME: &str = "\x1b[H\x1b[J";
 
 /// Calls of operators themselves, which are left out.
-const OWN: &str = "/farcall.admin.v1.";
+const OWN: [&str; 2] = ["/farcall.admin.v1.", "/grpc.channelz.v1."];
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "server",
     "connections",
     "calls/s",
@@ -39,6 +39,7 @@ const COLUMNS: [&str; 10] = [
     "running",
     "credits",
     "recv slots",
+    "queued",
     "RSS",
     "budget",
     "last failure",
@@ -73,6 +74,8 @@ struct Row {
     credits: Option<u64>,
     receive_slots_promised: u64,
     receive_slots: u64,
+    /// Of the connections that the answer has: those with most memory.
+    queued_bytes: u64,
     rss_bytes: u64,
     memory_held: u64,
     memory_limit: u64,
@@ -149,6 +152,7 @@ impl Watched {
             credits: snapshot.connections.iter().filter_map(|it| it.credits).min(),
             receive_slots_promised: sum(snapshot.lanes.iter().map(|lane| lane.promised_slots)),
             receive_slots: sum(snapshot.lanes.iter().map(|lane| lane.receive_slots)),
+            queued_bytes: sum(snapshot.connections.iter().filter_map(|it| it.queued_bytes)),
             rss_bytes: snapshot.rss_bytes,
             memory_held: snapshot.memory_held,
             memory_limit: snapshot.memory_limit,
@@ -189,7 +193,8 @@ fn short(text: &str) -> String {
 impl Counts {
     fn new(snapshot: &Snapshot) -> Self {
         let mut counts = Self { uptime_ms: snapshot.uptime_ms, ..Self::default() };
-        for method in snapshot.methods.iter().filter(|method| !method.path.starts_with(OWN)) {
+        let is_own = |method: &&Method| OWN.iter().any(|own| method.path.starts_with(own));
+        for method in snapshot.methods.iter().filter(|method| !is_own(method)) {
             let calls = sum(method.codes.iter().map(|code| code.count));
             counts.calls = counts.calls.saturating_add(calls);
             for bucket in method.latency.iter().filter(|_| method.kind == "unary") {
@@ -229,6 +234,7 @@ impl Row {
             credits: None,
             receive_slots_promised: 0,
             receive_slots: 0,
+            queued_bytes: 0,
             rss_bytes: 0,
             memory_held: 0,
             memory_limit: 0,
@@ -262,6 +268,7 @@ impl Row {
             output::count(self.running),
             figure(self.credits),
             slots,
+            format!("{} KiB", output::count(self.queued_bytes.div_ceil(1 << 10))),
             format!("{} MiB", output::count(self.rss_bytes >> 20)),
             percent.map_or_else(dash, |percent| format!("{percent} %")),
             self.last_failure.clone().unwrap_or_else(dash),
@@ -294,7 +301,7 @@ fn lines(rows: &[Row]) -> Vec<String> {
     let line = |row: &[String; COLUMNS.len()]| {
         let cells = row.iter().zip(&widths).enumerate();
         let cells = cells.map(|(column, (cell, width))| match column {
-            0 | 1 | 9 => format!("{cell:<width$}"),
+            0 | 1 | 10 => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
@@ -304,7 +311,7 @@ fn lines(rows: &[Row]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use farcall::server::admin_api::{CodeCount, Method, PathCount};
+    use farcall::server::admin_api::{CodeCount, PathCount};
 
     use super::*;
 
@@ -355,10 +362,10 @@ mod tests {
         let cells = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = lines(&rows);
         assert_eq!(cells(&lines[0]), COLUMNS.join(" "));
-        let good =
-            "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 MiB 5 % 4 s ago DEADLINE_EXCEEDED";
+        let good = "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 KiB 0 MiB 5 % \
+                    4 s ago DEADLINE_EXCEEDED";
         assert_eq!(cells(&lines[1]), good);
-        let failed = r"tcp://10.0.0.2:7000 - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
+        let failed = r"tcp://10.0.0.2:7000 - - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
         assert_eq!(cells(&lines[2]), failed);
         let column = |line: &String| line.find("64/64").or_else(|| line.find("p50/p99"));
         assert!(lines[..2].iter().all(|line| column(line).is_some()));

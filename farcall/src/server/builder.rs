@@ -21,7 +21,7 @@ use rpc_core::server::{
 use rpc_core::settings::{Layers, expect_valid};
 use tower::{BoxError, Layer};
 
-use super::admin::{AdminService, AdminState, ServerView};
+use super::admin::{AdminService, AdminState, ChannelzService, ServerView};
 use super::settings::listener_settings;
 use super::{Admin, Authorize, Listener, Serve, ServeError, Server, ServerSettings};
 use crate::rdma::Rdma;
@@ -278,7 +278,11 @@ impl ServerBuilder {
             Some(admin) => {
                 let sees_loopback = settings.proxy_protocol.from.is_empty();
                 let parts = self.parts.on_drain(Arc::clone(admin).drain());
-                parts.operators(AdminService(Arc::clone(admin)), sees_loopback)
+                let services: [Arc<dyn Service>; 2] = [
+                    Arc::new(AdminService(Arc::clone(admin))),
+                    Arc::new(ChannelzService(Arc::clone(admin))),
+                ];
+                parts.operators(services.into(), sees_loopback)
             }
         };
         let core = parts.build(settings.base.clone());

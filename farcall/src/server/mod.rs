@@ -17,6 +17,8 @@ pub use admin::Admin;
 pub(crate) use admin::SettingsView;
 #[doc(hidden)]
 pub use admin::api as admin_api;
+#[doc(hidden)]
+pub use admin::channelz as channelz_api;
 pub(crate) use builder::ServerBuilder;
 #[cfg(feature = "settings")]
 pub(crate) use builder::{LiveServer, Origin};

@@ -14,7 +14,7 @@ use crate::limits::shared::LimitShare;
 use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
-use crate::transport::{Addresses, CloseReason};
+use crate::transport::{Addresses, CloseReason, Outbound};
 use crate::{Limits, Negotiated};
 
 /// The parts that a server's session starts with.
@@ -76,9 +76,14 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     /// Returns the bytes that wait in either direction, and the bytes that have moved.
     fn flows(&self) -> Flows;
 
-    /// Returns the number of messages that the client lets this side send now, where the transport
-    /// has credits.
-    fn credits(&self) -> Option<u32> {
+    /// Returns the bytes that wait on this side, and the room that the client has.
+    fn outbound(&self) -> Outbound {
+        Outbound::default()
+    }
+
+    /// Returns the bytes sent and received where the session's transport is not the network's, and
+    /// counts none.
+    fn network_bytes(&self) -> Option<(u64, u64)> {
         None
     }
 

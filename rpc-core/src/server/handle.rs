@@ -31,16 +31,16 @@ pub struct ServerParts {
     layers: Layers,
     upgrades: Vec<Arc<dyn Upgrade>>,
     before_drain: BeforeDrain,
-    /// The service for operators, and true if clients at loopback addresses see it.
-    operators: Option<(OperatorService, bool)>,
+    /// The services for operators, and true if clients at loopback addresses see them.
+    operators: Option<(OperatorServices, bool)>,
 }
 
-/// The service for operators.
-struct OperatorService(Arc<dyn Service>);
+/// The services for operators.
+struct OperatorServices(Vec<Arc<dyn Service>>);
 
-impl fmt::Debug for OperatorService {
+impl fmt::Debug for OperatorServices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.descriptor().name)
+        f.debug_list().entries(self.0.iter().map(|service| service.descriptor().name)).finish()
     }
 }
 
@@ -100,13 +100,13 @@ impl ServerParts {
         self
     }
 
-    /// Adds the service for operators, and counts calls by method. Clients on this host see it:
+    /// Adds services for operators, and counts calls by method. Clients on this host see them:
     /// inside the process, at Unix sockets, and with `sees_loopback` at loopback addresses. Others
-    /// see it with an identity that [`authorize`](Self::authorize) allows to call its methods. To
-    /// everyone else the server does not have it.
+    /// see them with an identity that [`authorize`](Self::authorize) allows to call the methods of
+    /// the first. To everyone else the server does not have them.
     #[must_use]
-    pub fn operators(mut self, service: impl Service, sees_loopback: bool) -> Self {
-        self.operators = Some((OperatorService(Arc::new(service)), sees_loopback));
+    pub fn operators(mut self, services: Vec<Arc<dyn Service>>, sees_loopback: bool) -> Self {
+        self.operators = Some((OperatorServices(services), sees_loopback));
         self
     }
 
@@ -125,8 +125,8 @@ impl ServerParts {
         let settings = settings.into();
         // First, because it replaces the router's rules, which are set below. And after all other
         // services, because clients that are no operators see the methods before its own.
-        if let Some((OperatorService(service), sees_loopback)) = self.operators {
-            self.router.add_for_operators(service, sees_loopback);
+        if let Some((OperatorServices(services), sees_loopback)) = self.operators {
+            self.router.add_for_operators(services, sees_loopback);
         }
         self.router.stack = self.layers.build();
         self.router.rules.set(&settings);

@@ -1,7 +1,7 @@
-//! The service for operators: who sees it, and what is counted for it.
+//! The services for operators: who sees them.
 //!
-//! Its methods have the last ids. A client that may not see them gets a Hello without them, and the
-//! answer of a method that the server does not have.
+//! Their methods have the last ids. A client that may not see them gets a Hello without them, and
+//! the answer of a method that the server does not have.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -35,20 +35,23 @@ impl Router {
         is_local(addresses, operators.sees_loopback) || self.allows_identity(operators, addresses)
     }
 
-    /// Returns true for methods of the service for operators.
+    /// Returns true for methods of the services for operators.
     pub(super) fn is_for_operators(&self, method: &MethodDescriptor) -> bool {
         let Some(operators) = &self.operators else { return false };
         // By identity: another service of the program may have a method of the same path, whose
         // calls `authorize` decides.
-        operators.service.methods.iter().any(|own| std::ptr::eq(own, method))
+        let mut methods = operators.services.iter().flat_map(|service| service.methods);
+        methods.any(|own| std::ptr::eq(own, method))
     }
 
     fn allows_identity(&self, operators: &Operators, addresses: &Addresses) -> bool {
         let Some(identity) = addresses.identity() else { return false };
         let Some(rules) = self.authorization.rules() else { return false };
         let allows = |method: &MethodDescriptor| rules.allows(identity, method.path);
-        // Rules that panic allow nothing.
-        let allowed = || operators.service.methods.iter().all(allows);
+        // Rules that panic allow nothing. Those that name the methods of the first service cannot
+        // know of the others.
+        let first = operators.services.first();
+        let allowed = || first.is_some_and(|service| service.methods.iter().all(allows));
         catch_unwind(AssertUnwindSafe(allowed)).unwrap_or(false)
     }
 }

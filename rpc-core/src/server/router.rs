@@ -23,7 +23,7 @@ pub(crate) struct Router {
     routes: Vec<(usize, usize)>,
     /// Number of methods that every client sees.
     pub(super) open_count: usize,
-    /// The service for operators, the last of all.
+    /// The services for operators, the last of all.
     pub(super) operators: Option<Operators>,
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
@@ -35,10 +35,11 @@ pub(crate) struct Router {
     pub(super) rules: Arc<CallRules>,
 }
 
-/// The service for operators of a router.
+/// The services for operators of a router.
 #[derive(Debug)]
 pub(super) struct Operators {
-    pub(super) service: &'static ServiceDescriptor,
+    /// The first decides who sees all of them.
+    pub(super) services: Vec<&'static ServiceDescriptor>,
     /// True if clients at the host's loopback addresses see it.
     pub(super) sees_loopback: bool,
 }
@@ -53,13 +54,18 @@ impl Router {
         self.services.push(service);
     }
 
-    /// Adds the service for operators, after all others, and counts calls from now on.
-    pub(super) fn add_for_operators(&mut self, service: Arc<dyn Service>, sees_loopback: bool) {
-        let (open_count, descriptor) = (self.open_count, service.descriptor());
-        self.add(service);
-        // `add` has opened its methods to all clients: the count from before closes them.
+    /// Adds the services for operators, after all others, and counts calls from now on.
+    pub(super) fn add_for_operators(
+        &mut self,
+        services: Vec<Arc<dyn Service>>,
+        sees_loopback: bool,
+    ) {
+        let open_count = self.open_count;
+        let descriptors = services.iter().map(|service| service.descriptor()).collect();
+        services.into_iter().for_each(|service| self.add(service));
+        // `add` has opened their methods to all clients: the count from before closes them.
         self.open_count = open_count;
-        self.operators = Some(Operators { service: descriptor, sees_loopback });
+        self.operators = Some(Operators { services: descriptors, sees_loopback });
         self.rules = Arc::new(CallRules::counting(CallStats::new(self.methods())));
     }
 

@@ -56,6 +56,13 @@ impl ByteBudget {
         Arc::clone(&self.semaphore).acquire_many_owned(self.share(len)).await
     }
 
+    /// Returns the bytes that are taken, by whole KiB.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        let free = u64::try_from(self.semaphore.available_permits()).unwrap_or(u64::MAX);
+        u64::from(self.units.load(Ordering::Relaxed)).saturating_sub(free) * UNIT
+    }
+
     /// Gives no more shares.
     pub fn close(&self) {
         self.semaphore.close();
@@ -84,7 +91,9 @@ mod tests {
         let kept = [budget.try_take(4_000), budget.try_take(5_000)];
         assert!(kept.iter().all(Result::is_ok));
         assert!(budget.try_take(1).is_err(), "9 KiB are taken by the KiB");
+        assert_eq!(budget.taken(), 9 * UNIT);
         drop(kept);
+        assert_eq!(budget.taken(), 0);
         let alone = budget.try_take(1 << 30).unwrap();
         assert!(budget.try_take(1).is_err());
         drop(alone);

@@ -149,10 +149,10 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the number of messages that the peer lets this side send now. `None` for transports
-    /// without credits.
-    fn credits(&self) -> Option<u32> {
-        None
+    /// Returns the bytes that wait on this side, and the room that the peer has. By default neither
+    /// is known.
+    fn outbound(&self) -> Outbound {
+        Outbound::default()
     }
 
     /// Describes how small and large frames travel, for accounts of calls.
@@ -302,6 +302,19 @@ pub enum TransportError {
 
 crate::readable_debug!(TransportError);
 
+/// The sending side of a transport at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outbound {
+    /// Messages that the peer lets this side send. `None` for transports without credits.
+    pub credits: Option<u32>,
+    /// Bytes of frames that the network or the peer has not taken whole. `None` where the transport
+    /// does not know.
+    pub queued_bytes: Option<u64>,
+    /// Bytes of large frames that may be on their way at a time. `None` for transports without such
+    /// a window, and while it is not in use.
+    pub window_bytes: Option<u64>,
+}
+
 /// A transport's counts since its start. Frames of this side, both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransportStats {
@@ -348,6 +361,7 @@ impl TransportStats {
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
         self.kernel_calls += other.kernel_calls;
+        self.kernel_writes += other.kernel_writes;
     }
 }
 

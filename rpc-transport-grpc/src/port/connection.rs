@@ -364,6 +364,10 @@ impl ServerConnection for PortConnection {
     fn info(&self) -> ConnectionInfo {
         self.session.info()
     }
+
+    fn network_bytes(&self) -> Option<(u64, u64)> {
+        Some(self.flowing.bytes())
+    }
 }
 
 impl fmt::Debug for PortConnection {

@@ -126,6 +126,11 @@ impl Flowing {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
+    /// Returns the bytes that the socket has accepted, and those that it has received.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.written_bytes.load(Ordering::Relaxed), self.read_bytes())
+    }
+
     /// Counts a piece of a response that begins to wait for its client.
     pub(super) fn begin_wait(&self) {
         self.waiting_count.fetch_add(1, Ordering::Relaxed);

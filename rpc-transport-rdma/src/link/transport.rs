@@ -8,7 +8,7 @@ use rpc_core::BufferSource;
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{
-    CloseReason, FrameProtocol, Handler, OutFrame, PathInfo, Transport, TransportError,
+    CloseReason, FrameProtocol, Handler, OutFrame, Outbound, PathInfo, Transport, TransportError,
     TransportStats, Withdrawn,
 };
 use rpc_core::wire::HEADER_LEN;
@@ -250,8 +250,14 @@ impl Transport for RdmaTransport {
         Some(Arc::<WorkerShared>::clone(&self.connection.worker))
     }
 
-    fn credits(&self) -> Option<u32> {
-        self.connection.look(State::credits)
+    fn outbound(&self) -> Outbound {
+        let state = self.connection.look(|state| (state.credits(), state.waiting_bytes()));
+        Outbound {
+            credits: state.map(|(credits, _)| credits),
+            // A large frame's share is taken until the peer has read the frame.
+            queued_bytes: state.map(|(_, bytes)| bytes + self.large_budget.taken()),
+            window_bytes: None,
+        }
     }
 
     fn frame_protocol(&self) -> FrameProtocol {

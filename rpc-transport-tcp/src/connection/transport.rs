@@ -12,7 +12,8 @@ use rpc_core::memory::MemoryShare;
 use rpc_core::policy::progress::{Flow, Flows};
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
-    CloseReason, FrameProtocol, Handler, OutFrame, Transport, TransportError, TransportStats,
+    CloseReason, FrameProtocol, Handler, OutFrame, Outbound, Transport, TransportError,
+    TransportStats,
 };
 use rpc_core::wire::HEADER_LEN;
 
@@ -134,6 +135,16 @@ impl<S: Socket> Transport for SocketTransport<S> {
             written_bytes: sent.bytes,
             ..self.shared.counters.snapshot()
         }
+    }
+
+    fn outbound(&self) -> Outbound {
+        let (small_bytes, window_bytes) = {
+            let queue = self.shared.queue();
+            (queue.small_bytes() as u64, queue.window_bytes())
+        };
+        // A large frame's share is taken until the frame is written.
+        let queued_bytes = Some(small_bytes + self.shared.large_budget.taken());
+        Outbound { credits: None, queued_bytes, window_bytes }
     }
 
     fn flows(&self) -> Flows {

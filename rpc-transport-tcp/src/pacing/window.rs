@@ -113,6 +113,11 @@ impl SendWindow {
         !self.is_measuring(now) && self.has_room()
     }
 
+    /// Returns the maximum number of unacknowledged bytes while writes are paced.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Returns the maximum length of the next chunk while writes are paced.
     pub(crate) fn chunk_len_max(&self, now: Instant) -> usize {
         let is_to_be_alone = self.acked == self.sent && self.is_measuring(now);
@@ -196,10 +201,6 @@ impl SendWindow {
 
 #[cfg(test)]
 impl SendWindow {
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
     /// Returns the number of unacknowledged bytes.
     pub(crate) fn in_flight(&self) -> u64 {
         self.sent - self.acked

@@ -377,8 +377,13 @@ impl SendQueue {
     }
 
     /// Returns the number of unwritten bytes of small frames.
-    fn small_bytes(&self) -> usize {
+    pub(crate) fn small_bytes(&self) -> usize {
         self.small.bytes() + self.staged_bytes
+    }
+
+    /// Returns the bytes of chunks that may be unread by the peer, while writes are paced.
+    pub(crate) fn window_bytes(&self) -> Option<u64> {
+        self.window.is_paced().then(|| self.window.len())
     }
 
     pub(crate) fn turn(&self) -> Turn {

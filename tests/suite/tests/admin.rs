@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::server::admin_api::{SERVICE, Snapshot, SnapshotRequest};
+use farcall::server::channelz_api::CHANNELZ;
+use farcall::server::channelz_api::messages::{GetServersRequest, GetServersResponse};
 use farcall::server::{Admin, ProxyProtocol};
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{Channel, Code, Identity, Request, Server, ServerBuilder, Settings, Status};
@@ -71,6 +73,14 @@ async fn relay(server: &str, peer: &'static str) -> String {
 async fn snapshot(channel: &Channel) -> Result<Snapshot, Status> {
     let request = Request::new(SnapshotRequest::default());
     let call = farcall::client::unary(channel, &SERVICE.methods[0], request);
+    within(call).await.map(farcall::Response::into_inner)
+}
+
+/// Asks for the server's channelz.
+async fn channelz(channel: &Channel) -> Result<GetServersResponse, Status> {
+    let request = Request::new(GetServersRequest::default());
+    let method = CHANNELZ.methods.iter().find(|method| method.path.ends_with("/GetServers"));
+    let call = farcall::client::unary(channel, method.unwrap(), request);
     within(call).await.map(farcall::Response::into_inner)
 }
 
@@ -215,6 +225,8 @@ async fn identities_that_authorize_allows_see_the_service() {
             let channel = within(channel).await.unwrap();
             let seen = snapshot(&channel).await;
             assert_eq!(seen.is_ok(), expected, "{name} over {scheme}: {seen:?}");
+            let seen = channelz(&channel).await;
+            assert_eq!(seen.is_ok(), expected, "{name} over {scheme}: {seen:?}");
             assert!(within(ProbeStub::new(channel).echo(EchoRequest::default())).await.is_ok());
         }
     }
@@ -305,12 +317,14 @@ fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &len.to_be_bytes(), message].concat()
 }
 
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 8] = [
     "/debug/farcall",
     "/debug/farcall?refresh=off",
     "/metrics",
     "/farcall.admin.v1.Admin/GetSnapshot",
     "/farcall.admin.v1.Admin/Other",
+    "/grpc.channelz.v1.Channelz/GetServers",
+    "/grpc.channelz.v1.Channelz/Other",
     "/",
 ];
 

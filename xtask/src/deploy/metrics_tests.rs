@@ -66,7 +66,7 @@ fn queries_name_metrics_and_labels_of_the_page() {
     let mut labels: BTreeSet<String> =
         labels.map(|label| label.trim_matches('`').replace('.', "_")).collect();
     labels.extend(FOREIGN_LABELS.map(str::to_owned));
-    let queries = [dashboard_queries(), alert_queries()].concat();
+    let queries = [dashboard_queries(), alert_queries(), asked_queries()].concat();
     assert!(queries.len() > 20, "{}", queries.len());
     for query in queries {
         let named = named_metrics(&query);
@@ -85,6 +85,10 @@ fn dashboard_queries() -> Vec<String> {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
     targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+fn asked_queries() -> Vec<String> {
+    super::prometheus::QUERIES.iter().map(|(_, query)| (*query).to_owned()).collect()
 }
 
 fn alert_queries() -> Vec<String> {

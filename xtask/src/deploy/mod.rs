@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod metrics_tests;
+mod prometheus;
 #[cfg(test)]
 mod unit_tests;
 
@@ -24,7 +25,7 @@ const FOLDER: &str = "deploy";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The programs that check something here.
-const PROGRAMS: usize = 3;
+const PROGRAMS: usize = 4;
 
 /// The package of PyPI with Kubernetes' schemas.
 const SCHEMAS: [&str; 1] = ["kubernetes-validate"];
@@ -58,8 +59,12 @@ pub(crate) fn check() -> Result<Checked> {
         false => left_out.push("no systemd-analyze".to_owned()),
     }
     match bounded::succeeds(Command::new("promtool").arg("--version"), LIMIT) {
-        true => prometheus()?,
+        true => prometheus::check_files()?,
         false => left_out.push("no promtool".to_owned()),
+    }
+    match bounded::succeeds(Command::new("prometheus").arg("--version"), LIMIT) {
+        true => prometheus::scrape()?,
+        false => left_out.push("no prometheus (Debian: prometheus)".to_owned()),
     }
     let names = left_out.join("; ");
     Ok(match left_out.len() {
@@ -98,12 +103,4 @@ fn unit() -> Result<()> {
     // Without the last of these, keys and values that it does not know are a warning alone.
     bounded::run(verify.args(["verify", "--man=no", "--recursive-errors=no"]).arg(&copy), LIMIT)
         .context("systemd refuses the unit")
-}
-
-fn prometheus() -> Result<()> {
-    let file = |name| Path::new(FOLDER).join("prometheus").join(name);
-    let mut config = Command::new("promtool");
-    bounded::run(config.args(["check", "config"]).arg(file("prometheus.yaml")), LIMIT)?;
-    let mut rules = Command::new("promtool");
-    Ok(bounded::run(rules.args(["check", "rules"]).arg(file("alerts.yaml")), LIMIT)?)
 }

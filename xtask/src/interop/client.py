@@ -13,6 +13,7 @@ import threading
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
@@ -61,8 +62,9 @@ class Service:
 
 
 class Cases:
-    def __init__(self, target, channel, calls):
+    def __init__(self, target, security, channel, calls):
         self.target, self.channel, self.calls = target, channel, calls
+        self.security = security
         pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
         self.test = Service(channel, pool, "grpc.testing.TestService")
         self.probe = Service(channel, pool, "farcall.suite.Probe")
@@ -291,6 +293,48 @@ class Cases:
         names = [service.name for service in answer.list_services_response.service]
         assert "grpc.testing.TestService" in names, names
 
+    def channelz(self):
+        stub = channelz_pb2_grpc.ChannelzStub(self.channel)
+
+        def server():
+            (found,) = stub.GetServers(channelz_pb2.GetServersRequest(), timeout=LIMIT).server
+            return found
+
+        before = server()
+        self.empty_unary()
+        self.unimplemented_method()
+        after, asked = server().data, channelz_pb2.GetServerSocketsRequest(max_results=1)
+        assert after.calls_succeeded - before.data.calls_succeeded >= 2, after
+        assert after.calls_failed > before.data.calls_failed, after
+        assert after.calls_started > after.calls_succeeded + after.calls_failed, after
+        asked.server_id, sockets = before.ref.server_id, []
+        while True:
+            page = stub.GetServerSockets(asked, timeout=LIMIT)
+            sockets += [ref.socket_id for ref in page.socket_ref]
+            asked.start_socket_id = max(sockets) + 1
+            if page.end:
+                break
+        asks = (channelz_pb2.GetSocketRequest(socket_id=number) for number in sockets)
+        sockets = [stub.GetSocket(ask, timeout=LIMIT).socket for ask in asks]
+        # Others may be those of clients before this one.
+        own = max(sockets, key=lambda socket: socket.ref.socket_id)
+        assert own.data.streams_started >= 5, own
+        assert self.target.startswith("unix:") == own.remote.HasField("uds_address"), own
+        options = {option.name: option.value for option in own.data.option}
+        assert options["transport"] == "grpc" and int(options["received_bytes"]) > 0, own
+        assert own.HasField("security") == (self.security != "plain"), own
+        has_certificate = bool(own.security.tls.remote_certificate)
+        assert has_certificate == (self.security == "mutual"), own
+        with_unknown_id = channelz_pb2.GetSocketRequest(socket_id=-1)
+        error = self.refused(lambda: stub.GetSocket(with_unknown_id, timeout=LIMIT))
+        assert error.code() == grpc.StatusCode.NOT_FOUND, error
+
+    def channelz_is_hidden(self):
+        stub = channelz_pb2_grpc.ChannelzStub(self.channel)
+        ask = channelz_pb2.GetServersRequest()
+        error = self.refused(lambda: stub.GetServers(ask, timeout=LIMIT))
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED, error
+
 
 def read(folder, name):
     return (pathlib.Path(folder) / name).read_bytes()
@@ -321,7 +365,7 @@ def is_refused(target, security, folder):
 def main(target, security, folder, calls, *left_out):
     with channel_to(target, security, folder) as channel:
         grpc.channel_ready_future(channel).result(timeout=LIMIT)
-        cases = Cases(target, channel, int(calls))
+        cases = Cases(target, security, channel, int(calls))
         helpers = {"msg", "payload", "output", "unary", "refused", "watch", "seen", *left_out}
         names = [name for name in vars(Cases) if not name.startswith("_") and name not in helpers]
         all_cases = [(name, getattr(cases, name)) for name in names]

@@ -16,7 +16,13 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The cases that HAProxy's HTTP mode fails, at times, in front of any server.
 const HAPROXY_FAULTS: &[&str] =
-    &["deadline", "cancel_after_begin", "cancel_after_first_response", "too_long_a_message"];
+    &["deadline", "cancel_after_begin", "cancel_after_first_response", "too_long_a_message", SEEN];
+
+/// The case of a client that sees the server's channelz, as one on its host does.
+const SEEN: &str = "channelz";
+
+/// The case of a client that does not.
+const HIDDEN: &str = "channelz_is_hidden";
 
 /// The routes to the port itself.
 fn direct(server: &Server) -> Vec<Route> {
@@ -25,7 +31,7 @@ fn direct(server: &Server) -> Vec<Route> {
         name,
         target: target.to_owned(),
         security,
-        left_out: &[],
+        left_out: &[HIDDEN],
     };
     vec![
         route("to-port", plain, "plain"),
@@ -46,11 +52,11 @@ fn balanced(balancers: &Balancers) -> Vec<Route> {
         left_out,
     };
     vec![
-        route("haproxy-tcp", passed_on, "plain", &[]),
+        route("haproxy-tcp", passed_on, "plain", &[SEEN]),
         route("haproxy-grpc-tls", grpc, "tls", HAPROXY_FAULTS),
-        route("haproxy-encrypted", encrypted, "tls", &[]),
-        route("nginx-stream", nginx, "plain", &[]),
-        route("nginx-grpc-tls", nginx_grpc, "tls", &[]),
+        route("haproxy-encrypted", encrypted, "tls", &[SEEN]),
+        route("nginx-stream", nginx, "plain", &[SEEN]),
+        route("nginx-grpc-tls", nginx_grpc, "tls", &[SEEN]),
     ]
 }
 

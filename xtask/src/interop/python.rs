@@ -21,8 +21,8 @@ const SERVER: &str = include_str!("server.py");
 const PROTOCOL_CLIENT: &str = include_str!("../../../docs/book/src/protocol/client.py");
 
 /// Packages of PyPI that it imports.
-const PACKAGES: [&str; 4] =
-    ["grpcio", "grpcio-health-checking", "grpcio-reflection", "grpcio-status"];
+const PACKAGES: [&str; 5] =
+    ["grpcio", "grpcio-channelz", "grpcio-health-checking", "grpcio-reflection", "grpcio-status"];
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
@@ -77,7 +77,10 @@ fn script(name: &str, text: &str) -> Result<Command> {
 }
 
 fn environment() -> Result<PathBuf> {
-    environment_with(&PACKAGES, "import grpc, grpc_health, grpc_reflection, grpc_status")
+    environment_with(
+        &PACKAGES,
+        "import grpc, grpc_channelz, grpc_health, grpc_reflection, grpc_status",
+    )
 }
 
 /// Returns a Python with packages of PyPI, in a virtual environment of the target folder. `imports`

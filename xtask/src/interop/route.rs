@@ -15,6 +15,7 @@ pub(super) struct Route {
     pub(super) target: String,
     /// The client's side of TLS: `plain`, `tls` or `mutual`.
     pub(super) security: &'static str,
-    /// The cases that a load balancer makes impossible, which the page about them says.
+    /// The cases that are for other ways, or that a load balancer makes impossible, which the page
+    /// about them says.
     pub(super) left_out: &'static [&'static str],
 }

@@ -114,6 +114,10 @@ pub struct Connection {
     pub received_bytes: u64,
     #[prost(uint64, optional, tag = "12")]
     pub credits: Option<u64>,
+    #[prost(uint64, optional, tag = "13")]
+    pub queued_bytes: Option<u64>,
+    #[prost(uint64, optional, tag = "14")]
+    pub window_bytes: Option<u64>,
 }
 
 /// The calls of a method.
@@ -239,6 +243,10 @@ pub struct Endpoint {
     pub failovers: u64,
     #[prost(uint64, tag = "7")]
     pub latency_us: u64,
+    #[prost(uint32, tag = "8")]
+    pub weight: u32,
+    #[prost(uint64, tag = "9")]
+    pub cost_us: u64,
 }
 
 /// A certificate of TLS.

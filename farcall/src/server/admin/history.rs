@@ -7,6 +7,7 @@ use rpc_core::metrics::FallbackKind;
 use rpc_core::server::{MethodCalls, latency_bound};
 
 use super::api::{self, Bucket, PathCount, SERVICE, Sample};
+use super::channelz::messages::CHANNELZ;
 use crate::ConnectionInfo;
 
 /// Time between two samples.
@@ -97,10 +98,11 @@ impl History {
     }
 }
 
-/// Returns true for methods of this service.
+/// Returns true for methods of the services for operators.
 pub(super) fn is_own(calls: &MethodCalls) -> bool {
     let Some(method) = calls.method else { return false };
-    SERVICE.methods.iter().any(|own| own.path == method.path)
+    let mut own = [&SERVICE, &CHANNELZ].into_iter().flat_map(|service| service.methods);
+    own.any(|own| own.path == method.path)
 }
 
 /// Counts connections by path.

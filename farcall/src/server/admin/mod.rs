@@ -2,9 +2,11 @@
 //!
 //! [`Admin`] is the configuration. [`state`] has what a server of it keeps, [`snapshot`] reads the
 //! server into the messages of [`api`], and [`history`] samples it. [`tap`] shows calls as they
-//! end. With the feature `grpc`, [`pages`] shows the same in a browser.
+//! end, and [`channelz`] shows a part of the state to tools of gRPC. With the feature `grpc`,
+//! [`pages`] shows the same in a browser.
 
 pub mod api;
+pub mod channelz;
 mod history;
 #[cfg(feature = "grpc")]
 mod pages;
@@ -15,6 +17,7 @@ mod tap;
 #[cfg(feature = "grpc")]
 use std::sync::Arc;
 
+pub(crate) use self::channelz::ChannelzService;
 #[cfg(feature = "grpc")]
 pub(crate) use self::pages::pages;
 pub(crate) use self::snapshot::AdminService;
@@ -29,7 +32,8 @@ use crate::Channel;
 /// and `curl` on the same port. They have the connections and their paths, calls by method with
 /// times and codes, the last calls that failed, RDMA devices, certificates, and the settings in
 /// force with their origin. The service also shows calls as they end, to four clients at a time.
-/// Nothing has a value of metadata, or a message.
+/// Nothing has a value of metadata, or a message. Tools of gRPC get connections and channels from
+/// `grpc.channelz.v1.Channelz`.
 ///
 /// They answer clients on the same host: at Unix sockets, inside the process, and at loopback
 /// addresses. From elsewhere they answer clients with an identity that

@@ -120,7 +120,7 @@ fn listed(mut connections: Vec<OpenConnectionInfo>, max: u32) -> Vec<Connection>
 }
 
 fn connection(open: OpenConnectionInfo) -> Connection {
-    let OpenConnectionInfo { info, age, started, memory_held, is_sending, credits } = open;
+    let OpenConnectionInfo { info, age, started, memory_held, is_sending, outbound, .. } = open;
     let addresses = &info.addresses;
     let peer = match addresses.peer {
         Some(peer) if addresses.unix.is_none() => peer.to_string(),
@@ -138,7 +138,9 @@ fn connection(open: OpenConnectionInfo) -> Connection {
         is_sending,
         sent_bytes: info.stats.sent_bytes,
         received_bytes: info.stats.received_bytes,
-        credits: credits.map(u64::from),
+        credits: outbound.credits.map(u64::from),
+        queued_bytes: outbound.queued_bytes,
+        window_bytes: outbound.window_bytes,
     }
 }
 
@@ -203,6 +205,9 @@ fn channel((target, channel): &(String, crate::Channel)) -> Channel {
 }
 
 fn endpoint(status: &EndpointStatus) -> Endpoint {
+    let latency_us = status.latency.map_or(0, micros);
+    let weight = status.endpoint.weight;
+    let calls = u64::from(status.in_flight) + 1;
     let connectivity = match status.connectivity {
         Connectivity::Idle => "idle",
         Connectivity::Connecting => "connecting",
@@ -216,7 +221,9 @@ fn endpoint(status: &EndpointStatus) -> Endpoint {
         path: status.path.to_string(),
         in_flight: status.in_flight,
         failovers: status.failovers,
-        latency_us: status.latency.map_or(0, micros),
+        latency_us,
+        weight: weight.into(),
+        cost_us: latency_us.saturating_mul(calls) / u64::from(weight.max(1)),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::server::router::Router;
 use crate::server::serve::cores::SharedCores;
 use crate::server::serve::limits::PeerLimit;
 use crate::server::{ServerConnection, ServerSettings};
-use crate::transport::{Addresses, CloseReason};
+use crate::transport::{Addresses, CloseReason, Outbound};
 
 /// The pause between two looks: a quarter of the time in which a connection has to move.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -94,6 +94,8 @@ struct OpenConnection {
 /// An open connection, for operators.
 #[derive(Debug, Clone)]
 pub struct OpenConnectionInfo {
+    /// Number of the connection, from 0 on. No other connection of the server has it.
+    pub number: u64,
     /// State of the connection.
     pub info: ConnectionInfo,
     /// Time since its handshake.
@@ -104,8 +106,8 @@ pub struct OpenConnectionInfo {
     pub memory_held: u64,
     /// True if something waits to be sent.
     pub is_sending: bool,
-    /// Messages that the client lets the server send now, over RDMA.
-    pub credits: Option<u32>,
+    /// The sending side of the connection.
+    pub outbound: Outbound,
 }
 
 impl Connections {
@@ -120,13 +122,21 @@ impl Connections {
     }
 
     pub(in crate::server) fn open_infos(&self) -> Vec<OpenConnectionInfo> {
+        let info = |open: &OpenConnection| {
+            let mut info = open.connection.info();
+            if let Some((sent, received)) = open.connection.network_bytes() {
+                (info.stats.sent_bytes, info.stats.received_bytes) = (sent, received);
+            }
+            info
+        };
         let describe = |(_, open): (usize, &OpenConnection)| OpenConnectionInfo {
-            info: open.connection.info(),
+            number: open.memory.number().unwrap_or_default(),
+            info: info(open),
             age: open.since.elapsed(),
             started: open.connection.calls().started,
             memory_held: open.memory.held(),
             is_sending: open.connection.flows().sending.is_waiting,
-            credits: open.connection.credits(),
+            outbound: open.connection.outbound(),
         };
         self.lock().iter().map(describe).collect()
     }

@@ -34,7 +34,7 @@ use crate::policy::progress::Flows;
 use crate::server::Service;
 use crate::server::call::handling::NO_WAKER;
 use crate::session::{Role, SessionCore, Settled};
-use crate::transport::{CloseReason, Transport};
+use crate::transport::{CloseReason, Outbound, Transport};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 use crate::{CallKind, MethodDescriptor, limited_log};
 
@@ -212,8 +212,8 @@ impl ServerConnection for ServerSession {
         self.core().transport.flows()
     }
 
-    fn credits(&self) -> Option<u32> {
-        self.core().transport.credits()
+    fn outbound(&self) -> Outbound {
+        self.core().transport.outbound()
     }
 
     fn calls(&self) -> CallCounts {

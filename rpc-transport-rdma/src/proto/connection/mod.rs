@@ -343,6 +343,16 @@ impl<B: Buffers> ConnectionState<B> {
         self.flow.credits()
     }
 
+    /// Returns the bytes of frames that wait for credit, those of large frames not counted.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let len = |outgoing: &Outgoing<B>| match outgoing {
+            Outgoing::Frame { len, .. } => *len as u64,
+            Outgoing::Control(header) => header.len() as u64,
+            Outgoing::Rts { .. } => 0,
+        };
+        self.outgoing.iter().map(len).sum()
+    }
+
     /// Returns true if every accepted frame has been sent, and released if it was offered.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.offered.is_empty()

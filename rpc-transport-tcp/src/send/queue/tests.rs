@@ -298,10 +298,10 @@ fn chunks_are_paced_from_the_first_small_frame_on() {
     assert_eq!(writing.next(&mut pass), Next::Write);
     assert_eq!(writing.write(), RECORD_HEADER_LEN + FRAME_LEN_LEN + CHUNK_LEN_MIN);
     assert_eq!(writing.next(&mut pass), Next::Write);
-    assert!(!writing.queue.window.is_paced(), "large frames are alone");
+    assert_eq!(writing.queue.window_bytes(), None, "large frames are alone");
     let _ = push(&mut writing.queue, 100);
     assert_eq!(writing.next(&mut pass), Next::Write);
-    assert!(writing.queue.window.is_paced());
+    assert_eq!(writing.queue.window_bytes(), Some(writing.queue.window.len()));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use farcall::server::Admin;
 use farcall::tls::{AlpnPolicy, ServerTls};
 use farcall::{Limits, Server, ServerBuilder};
 use tonic_reflection::pb::{v1, v1alpha};
@@ -98,6 +99,7 @@ fn services() -> ServerBuilder {
     let interop = Interop::beside(&probe);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let builder = Server::builder()
+        .admin(Admin::loopback())
         .limits(Limits::default().with_max_message_len(MESSAGE_LEN_MAX))
         .add_service(TestServiceService::new(interop))
         .add_service(ProbeService::new(probe))

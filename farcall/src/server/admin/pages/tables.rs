@@ -76,7 +76,7 @@ pub(super) fn facts(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
 pub(super) fn tables(snapshot: &Snapshot) -> Vec<Table> {
     vec![
         paths(&snapshot.paths),
-        connections(&snapshot.connections),
+        connections(snapshot),
         methods(&snapshot.methods),
         failed_calls(snapshot),
         lanes(&snapshot.lanes),
@@ -100,7 +100,7 @@ fn paths(paths: &[PathCount]) -> Table {
     Table::new(("Paths", "no connection"), ["path", "#connections", "why this path"], rows)
 }
 
-fn connections(connections: &[Connection]) -> Table {
+fn connections(snapshot: &Snapshot) -> Table {
     let columns = [
         "peer",
         "identity",
@@ -110,11 +110,14 @@ fn connections(connections: &[Connection]) -> Table {
         "#in flight",
         "#memory",
         "#credits",
+        "#queued",
+        "#window",
         "#sent",
         "#received",
         "why not RDMA",
     ];
-    let rows = connections.iter().map(|it| {
+    let dashed = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), bytes);
+    let rows = snapshot.connections.iter().map(|it: &Connection| {
         let waits = if it.is_sending { " (waits)" } else { "" };
         [
             it.peer.clone(),
@@ -123,14 +126,22 @@ fn connections(connections: &[Connection]) -> Table {
             time(it.age_ms.saturating_mul(1000)),
             count(it.calls_started),
             count(it.calls_in_flight),
-            format!("{}{waits}", bytes(it.memory_held)),
+            memory(it.memory_held, snapshot.memory_limit) + waits,
             it.credits.map_or_else(|| "-".to_owned(), count),
+            dashed(it.queued_bytes),
+            dashed(it.window_bytes),
             bytes(it.sent_bytes),
             bytes(it.received_bytes),
             dash(&it.reason),
         ]
     });
     Table::new(("Connections", "no connection"), columns, rows)
+}
+
+/// Returns the memory of a client with its share of the server's budget.
+fn memory(held: u64, limit: u64) -> String {
+    let percent = u128::from(held) * 100 / u128::from(limit.max(1));
+    if percent > 0 { format!("{}, {percent} %", bytes(held)) } else { bytes(held) }
 }
 
 fn methods(methods: &[Method]) -> Table {
@@ -201,7 +212,18 @@ fn lanes(lanes: &[Lane]) -> Table {
 }
 
 fn channels(snapshot: &Snapshot) -> Table {
-    let columns = ["channel", "server", "state", "#in flight", "#latency", "#failovers", "path"];
+    let columns = [
+        "channel",
+        "server",
+        "state",
+        "#weight",
+        "#in flight",
+        "#latency",
+        "#cost",
+        "#failovers",
+        "path",
+    ];
+    let measured = |micros| if micros > 0 { time(micros) } else { "-".to_owned() };
     let nowhere = Endpoint { address: "none yet".to_owned(), ..Endpoint::default() };
     let all = snapshot.channels.iter();
     let rows = all.flat_map(|channel| {
@@ -214,8 +236,10 @@ fn channels(snapshot: &Snapshot) -> Table {
             channel.target.clone(),
             endpoint.address.clone(),
             format!("{}{ejected}", endpoint.connectivity.replace('_', " ")),
+            endpoint.weight.to_string(),
             count(endpoint.in_flight.into()),
-            if endpoint.latency_us > 0 { time(endpoint.latency_us) } else { "-".to_owned() },
+            measured(endpoint.latency_us),
+            measured(endpoint.cost_us),
             count(endpoint.failovers),
             endpoint.path.clone(),
         ]

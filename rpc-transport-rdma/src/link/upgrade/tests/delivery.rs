@@ -350,7 +350,11 @@ async fn a_woken_task_runs_while_a_handler_blocks() {
     let connection = Arc::clone(play.ends[0].connection());
     let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = || Arc::clone(&connection.frames).try_acquire_owned();
-    let frame = Outgoing::Frame { slot, len: HEADER_LEN, permit: permit().unwrap() };
+    let frame = Outgoing::Frame {
+        slot,
+        len: HEADER_LEN,
+        permit: FramePermit::new(permit().unwrap(), None),
+    };
     connection.send(frame).unwrap();
     let _others: Vec<_> = std::iter::from_fn(|| permit().ok()).collect();
     let waits = tokio::spawn({

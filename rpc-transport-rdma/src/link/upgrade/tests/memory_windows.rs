@@ -118,6 +118,7 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     {
         let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
+        let permit = FramePermit::new(permit, None);
         let offer = Outgoing::Rts { payload, slot, permit, call: 7, is_given_up: false };
         connection.send(offer).unwrap();
     }

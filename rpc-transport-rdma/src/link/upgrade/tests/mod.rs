@@ -21,10 +21,9 @@ use bytes::Bytes;
 use rpc_core::transport::{Admission, Delivery, Handler, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
-use crate::connection::buffers::{Event, Outgoing, RndvPayload};
+use crate::connection::buffers::{Event, FramePermit, FrameShare, Outgoing, RndvPayload};
 use crate::lane::Command;
 use crate::proto::clock::Clock;
 use crate::proto::connection::timers::STALL_AFTER;
@@ -386,8 +385,8 @@ fn first_transfer() -> u32 {
 }
 
 /// A share of a budget that is of no interest.
-fn share() -> OwnedSemaphorePermit {
-    ByteBudget::new(1).try_take(1).unwrap()
+fn share() -> FrameShare {
+    FrameShare::new(ByteBudget::new(1).try_take(1).unwrap(), None)
 }
 
 /// A large frame of call 7 in the worker's memory, on its way to the peer.
@@ -400,6 +399,7 @@ fn send_large_of(end: &End, call: u64) {
     let buffer = connection.worker.sources.try_take(100_000).unwrap();
     let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
+    let permit = FramePermit::new(permit, None);
     let payload = RndvPayload::own(buffer, share());
     connection.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false }).unwrap();
 }
@@ -489,6 +489,7 @@ async fn a_control_frame_does_not_overtake_the_frame_before_it() {
     let frame = |len| {
         let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
+        let permit = FramePermit::new(permit, None);
         connection.send(Outgoing::Frame { slot, len, permit }).unwrap();
     };
     // Uses up the peer's first window, so that what follows has to wait.
