@@ -93,7 +93,6 @@ impl SimDevice {
     }
 
     /// Lets registrations from here on take until what is given is dropped.
-    #[must_use]
     pub(crate) fn hold_registrations(&self) -> SimHold {
         SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].gate)))
     }

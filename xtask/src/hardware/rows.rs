@@ -137,9 +137,11 @@ impl Pair {
         }
         let [here, there] = self.devices()?;
         let server = format!(
-            "timeout 120 {tool} -d {there} -F {arguments} >\"$dir/perftest.log\" 2>&1 </dev/null &\n\
-             for _ in {{1..100}}; do ss -ltn | grep -q ':18515 ' && exit; sleep 0.1; done\n\
-             cat \"$dir/perftest.log\" >&2; exit 1"
+            r#"timeout 120 {tool} -d {there} -F {arguments} \
+                >"$dir/perftest.log" 2>&1 </dev/null &
+            for _ in {{1..100}}; do ss -ltn | grep -q ':18515 ' && exit; sleep 0.1; done
+            cat "$dir/perftest.log" >&2
+            exit 1"#
         );
         self.b.run(&server, SHORT)?;
         let client = format!("timeout 120 {tool} -d {here} -F {arguments} {} 2>&1", self.b.address);
