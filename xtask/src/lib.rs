@@ -107,7 +107,7 @@ enum Task {
     Interop(InteropOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
-    /// Try RDMA between this host and another, in about thirty minutes, and keep the results as JSON.
+    /// Try RDMA between this host and another for about thirty minutes, and keep the results.
     Hardware(HardwareOptions),
     /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
     Measure(ReleaseOptions),
