@@ -355,7 +355,7 @@ mod tests {
             ["farcall.suite.Probe/Produce", "-d", r#"{"len":"1000000"}"#, "--repeat", "5"];
         let text = explain(&produce).await;
         let has = |part: &str| assert!(text.contains(part), "{part}: {text}");
-        has("response          READ of 1,000,0");
+        has("response          READ of 1,000,");
         has(" bytes: more than ");
         has("\ntransfer ");
         has("\ncalls             5, attempts 5, failures 0\nstage                    p50");

@@ -536,11 +536,14 @@ impl AttemptMarks {
         let window = answered.saturating_duration_since(sent);
         let server = self.server.filter(|server| server.fits(window));
         timeline.advance_remote(answered, server);
+        // A call may end at any mark: the stage that it is in has the rest.
+        let end = timeline.end;
         if self.announced.is_some() {
-            timeline.advance(CallStage::Transfer, self.delivered);
+            let mark = self.delivered.or(self.received).unwrap_or(end);
+            timeline.advance(CallStage::Transfer, Some(mark));
         }
         if self.delivered.is_some() {
-            timeline.advance(CallStage::Delivery, self.received);
+            timeline.advance(CallStage::Delivery, Some(self.received.unwrap_or(end)));
         }
         if self.received.is_some() {
             timeline.advance(CallStage::Decode, Some(timeline.end));

@@ -72,6 +72,7 @@ impl Begun {
 
     /// The same call, which had begun earlier.
     pub(in crate::client) fn since(mut self, began: Instant) -> Self {
+        // A call without a line needs no time, the earlier one neither.
         self.at = self.at.map(|at| at.min(began));
         self
     }
@@ -131,6 +132,7 @@ impl Begun {
     }
 
     fn log_failure(&self, method: &Method, manager: &ConnectionManager, status: &Status) {
+        // The log of failed calls is off, or the call was begun without it.
         let Some(at) = self.at else { return };
         log_failure(method, at, manager, status);
     }

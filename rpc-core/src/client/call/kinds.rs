@@ -152,6 +152,7 @@ where
         let explain = Explain::begin(&parts.extensions);
         let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
         let decoded = call.await.and_then(decode);
+        // The account ends with the decoded message, not with its arrival.
         explain.inspect(Explain::end);
         decoded
     }
@@ -176,6 +177,7 @@ where
         let explain = Explain::begin(&parts.extensions);
         let call = pin!(caller.call(Call::new::<Resp>(method.into(), &mut parts, body)));
         let decoded = call.await.and_then(decode);
+        // Of a stream of responses, the account ends with its headers.
         explain.inspect(Explain::end);
         decoded
     }

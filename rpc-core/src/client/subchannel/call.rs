@@ -168,6 +168,7 @@ impl AttemptPath for SessionPath<'_> {
             match call.method.kind() {
                 CallKind::Unary | CallKind::ClientStreaming => {
                     let reply = started.reply().await;
+                    // Before `?`: a failure has arrived, too.
                     if let Some(explain) = call.explain {
                         explain.received();
                     }
@@ -189,6 +190,7 @@ impl AttemptPath for SessionPath<'_> {
                     }
                     let metadata = metadata?;
                     let manager = &subchannel.manager;
+                    // The stream takes the meter: its messages are counted as they are read.
                     let begun = begun.within(call.method, manager, self.meter.take());
                     let stream = download(started, upload, begun)?;
                     Ok(ClientReply::from_stream(metadata, stream))
@@ -336,6 +338,7 @@ impl Route<'_> {
             };
             within(deadline.as_ref(), made).await
         };
+        // Behind the attempts: a response that is too long is not asked for again.
         let limit = begun.limits().responses();
         let made = made.and_then(|reply| match &reply {
             EncodedReply::Message { message, .. } => {
@@ -378,6 +381,7 @@ impl AttemptPath for EncodedPath<'_> {
     async fn attempt(&mut self) -> Result<EncodedReply, Status> {
         self.is_started = false;
         self.meter.start_attempt(|| self.call.message_len());
+        // Before the look for a connection: a wait for one is part of the attempt.
         if let Some(explain) = self.explain {
             explain.begin_attempt(&self.subchannel.manager.address());
         }

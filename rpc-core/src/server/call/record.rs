@@ -201,6 +201,7 @@ impl CallRecord {
         method: Option<&'static MethodDescriptor>,
         timeout: Option<Duration>,
     ) -> Option<Self> {
+        // Its start is not counted: a call whose message comes begins once more.
         let meter = ServerMeter::new(|| method);
         let began = begin(log.begin(), meter)?;
         let timeout_us = timeout.map_or(0, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX));
@@ -245,6 +246,7 @@ impl CallRecord {
         code: Code,
         message: &str,
     ) {
+        // `begin_early` has not counted the start.
         if self.request_len.is_none() {
             self.meter.started();
         }
@@ -259,6 +261,7 @@ impl CallRecord {
 
     /// Bytes of the requests.
     fn received(&self, end: &End<'_>) -> u64 {
+        // Other calls have the length that their header announced.
         match end.messages.streamed_requests {
             0 => self.request_len.unwrap_or(0),
             streamed => streamed.into(),
@@ -289,6 +292,7 @@ impl CallRecord {
     #[cold]
     fn show(&self, stats: &CallStats, lines: &CallLines<'_>, end: &End<'_>, took: Duration) {
         let (method, messages) = (self.method.map_or("unknown", |it| it.path), &end.messages);
+        // Described only for a watcher that chose it: the description allocates.
         stats.show(method, end.code, || EndedCallInfo {
             at: SystemTime::now(),
             method,
@@ -303,6 +307,7 @@ impl CallRecord {
     }
 
     fn log(&self, lines: CallLines<'_>, end: &End<'_>) {
+        // First: the work below is not part of the call.
         let took = self.began.elapsed();
         self.count(end, took);
         if let Some(stats) = lines.stats {
@@ -320,6 +325,7 @@ impl CallRecord {
             let transport = Some(transport);
             let (peer, message) = (&peer, end.message);
             let failed = FailedCall { method, peer, transport, code, message, took };
+            // The limit is for failures, and this is none for the call's caller.
             if end.is_redirected { failed.log_redirected() } else { failed.log(lines.limit) }
         }
         if lines.log.access {

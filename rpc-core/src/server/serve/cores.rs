@@ -142,6 +142,7 @@ impl Core {
             drop(token);
         };
         thread::Builder::new().name(format!("farcall-core-{number}")).spawn(run)?;
+        // Dropped unsent by a panic alone: an error is sent.
         let started = started.await;
         let runtime = started.map_err(|_| io::Error::other("its thread panicked"))??;
         Ok(Self { runtime, connections: Arc::default() })
@@ -190,6 +191,7 @@ impl Places {
                     log, WARN, "cannot serve a connection on its core", %addresses, %error
                 ),
             }
+            // Behind the connection, which is one of its core's until here.
             drop(count);
         };
         self.tasks.spawn_on(serving, runtime);
@@ -217,6 +219,7 @@ impl Places {
             );
         }
         drop(self);
+        // The last of the server's listeners stops them.
         if let Some(cores) = Arc::into_inner(cores) {
             cores.stop(log).await;
         }
