@@ -27,6 +27,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Permits for every handler that a test may ever park.
 const OPEN_GATE: usize = 1 << 20;
 
+/// Time for the devices of earlier tests to be closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
 /// The setting of the tests.
 #[derive(Debug, Clone)]
 pub(crate) struct Rig {
@@ -74,6 +77,25 @@ impl Rig {
         match self.server_device == self.client_device {
             true => self.server_device.counts(),
             false => self.server_device.counts() + self.client_device.counts(),
+        }
+    }
+
+    /// Returns the numbers of shared receive queues: of the server's device, and of the clients'.
+    pub(crate) fn receive_queue_counts(&self) -> (usize, usize) {
+        let client = self.client_device.shared_receive_queue_count();
+        (self.server_device.shared_receive_queue_count(), client)
+    }
+
+    /// The same before a test. The queues of tests before it go first: devices are closed in the
+    /// background. On a host, other programs may have some that stay.
+    pub(crate) fn receive_queue_counts_before(&self) -> (usize, usize) {
+        let deadline = Instant::now() + CLOSE_LIMIT;
+        loop {
+            let counts = self.receive_queue_counts();
+            if counts == (0, 0) || Instant::now() >= deadline {
+                return counts;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
         }
     }
 

@@ -15,11 +15,7 @@ const PART_OF_QUEUES: f64 = 0.05;
 const PART_OF_WINDOWS: f64 = 0.25;
 
 pub(crate) fn connections_share_one_queue(rig: &Rig) -> Result<(), Failure> {
-    let queues = || {
-        let client = rig.client_device.shared_receive_queue_count();
-        (rig.server_device.shared_receive_queue_count(), client)
-    };
-    let before = queues();
+    let before = rig.receive_queue_counts_before();
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
         let client = devices(Default::default());
@@ -41,7 +37,7 @@ pub(crate) fn connections_share_one_queue(rig: &Rig) -> Result<(), Failure> {
             // A device that is both ends' has both lanes.
             let lane_count = if rig.server_device == rig.client_device { 2 } else { 1 };
             let expected = (before.0 + lane_count, before.1 + lane_count);
-            assert_eq!(queues(), expected, "shared receive queues at stage {stage}");
+            assert_eq!(rig.receive_queue_counts(), expected, "shared receive queues at stage {stage}");
         }
         compare(receive_bytes[0], receive_bytes[2]);
         Ok(())
