@@ -20,7 +20,7 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Code, Extensions, Status};
 
 use crate::connect::ConnectionInfo;
-use crate::transport::FrameProtocol;
+use crate::transport::{FrameMarks, FrameProtocol};
 use crate::wire::{PeerText, ProtocolError, metadata};
 
 /// Key of the metadata entry that asks a server for its times, and of the trailer that has them.
@@ -48,8 +48,12 @@ const FAILED_MAX: usize = 8;
 /// // Once a stub has made the call with `request`:
 /// println!("{}", explain.explanation());
 /// ```
-#[derive(Debug, Clone, Default)]
-pub struct Explain(Arc<Mutex<Marks>>);
+#[derive(Debug, Clone)]
+pub struct Explain {
+    marks: Arc<Mutex<Marks>>,
+    /// The same marks, for transports.
+    frame: Arc<dyn FrameMarks>,
+}
 
 /// A part of a call's time, in the order in which a call passes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -293,8 +297,7 @@ impl Explain {
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {
-        // Every mark is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.marks)
     }
 
     /// Begins the account that a request's extensions ask for.
@@ -424,22 +427,35 @@ impl Explain {
         }
     }
 
-    /// Records that the transport begins to post the request: the peer allows it. For transports.
-    #[doc(hidden)]
-    pub fn posting(&self) {
-        self.marks().attempt.posting = Some(Instant::now());
+    /// Returns the marks that a transport makes.
+    pub(crate) fn frame(&self) -> &Arc<dyn FrameMarks> {
+        &self.frame
+    }
+}
+
+impl Default for Explain {
+    fn default() -> Self {
+        let marks = Arc::<Mutex<Marks>>::default();
+        Self { frame: Arc::<Mutex<Marks>>::clone(&marks), marks }
+    }
+}
+
+fn locked(marks: &Mutex<Marks>) -> MutexGuard<'_, Marks> {
+    // Every mark is whole.
+    marks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FrameMarks for Mutex<Marks> {
+    fn posting(&self) {
+        locked(self).attempt.posting = Some(Instant::now());
     }
 
-    /// Records that the transport has posted the request. For transports.
-    #[doc(hidden)]
-    pub fn posted(&self) {
-        self.marks().attempt.posted = Some(Instant::now());
+    fn posted(&self) {
+        locked(self).attempt.posted = Some(Instant::now());
     }
 
-    /// Records that the peer has read a large request. For transports.
-    #[doc(hidden)]
-    pub fn released(&self) {
-        let mut marks = self.marks();
+    fn released(&self) {
+        let mut marks = locked(self);
         // Memory that was given back unused has not been read.
         if marks.attempt.posted.is_some() {
             marks.attempt.released = Some(Instant::now());

@@ -31,7 +31,7 @@ pub use listen::{Gateway, Listen, Offers, OtherProtocol};
 pub use method_compression::{MethodCompression, NotServed};
 pub use operators::MethodAccess;
 pub use peer::{Authorize, PeerInfo};
-pub use serve::cores::{BlockingService, blocking};
+pub use serve::cores::blocking;
 pub use serve::shared::OpenConnectionInfo;
 pub(crate) use session::ServerSession;
 pub use session::admission::{Admission, EarlyLimit, EarlyPermit};

@@ -2,11 +2,11 @@
 //! [`OutFrame`] writes itself.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 
 use super::TransportError;
-use crate::Explain;
 use crate::calls::receiving::ReceiveBudget;
 use crate::payload::encode::Encode;
 use crate::transport::Delivery;
@@ -24,7 +24,7 @@ pub struct OutFrame<'a> {
     head_len: usize,
     tail: Option<&'a Bytes>,
     head: &'a mut dyn WriteHead,
-    explain: Option<&'a Explain>,
+    marks: Option<&'a Arc<dyn FrameMarks>>,
 }
 
 /// A transport's protocols for small and for large frames.
@@ -52,13 +52,25 @@ impl FrameProtocol {
     }
 
     /// The same of a transport that marks the posts of an [`OutFrame`] on its
-    /// [`explain`](OutFrame::explain).
+    /// [`marks`](OutFrame::marks).
     #[doc(hidden)]
     #[must_use]
     pub const fn with_marked_posts(mut self) -> Self {
         self.marks_posts = true;
         self
     }
+}
+
+/// Marks on a request's way through a transport, for the account of its call.
+pub trait FrameMarks: Send + Sync + fmt::Debug {
+    /// Marks that the peer allows the frame, whose post begins.
+    fn posting(&self);
+
+    /// Marks that the frame is posted.
+    fn posted(&self);
+
+    /// Marks that the memory of a large frame is free: the peer has read it, or will not.
+    fn released(&self);
 }
 
 /// A writer of a frame up to its tail.
@@ -85,20 +97,20 @@ impl From<Withdrawn> for TransportError {
 impl<'a> OutFrame<'a> {
     /// A frame of the `head_len` bytes that `head` writes, and the bytes of `tail`.
     pub fn new(head_len: usize, tail: Option<&'a Bytes>, head: &'a mut dyn WriteHead) -> Self {
-        Self { head_len, tail, head, explain: None }
+        Self { head_len, tail, head, marks: None }
     }
 
     /// The same frame, whose post the transport marks on the account of its call.
     #[must_use]
-    pub(crate) fn with_explain(mut self, explain: Option<&'a Explain>) -> Self {
-        self.explain = explain;
+    pub(crate) fn with_marks(mut self, marks: Option<&'a Arc<dyn FrameMarks>>) -> Self {
+        self.marks = marks;
         self
     }
 
     /// Returns the account of its call, if its caller has asked for one.
     #[must_use]
-    pub fn explain(&self) -> Option<&'a Explain> {
-        self.explain
+    pub fn marks(&self) -> Option<&'a Arc<dyn FrameMarks>> {
+        self.marks
     }
 
     /// The length of the whole frame in bytes.

@@ -35,7 +35,7 @@ use crate::{BufferSource, Deadline};
 
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use close_reason::{CloseReason, task_dropped};
-pub use frames::{FrameProtocol, OutFrame, Withdrawn, WriteHead};
+pub use frames::{FrameMarks, FrameProtocol, OutFrame, Withdrawn, WriteHead};
 
 /// The parameters of an upgraded path that both ends of a network care about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

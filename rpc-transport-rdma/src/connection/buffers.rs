@@ -9,10 +9,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::Explain;
 use rpc_core::quota::Charge;
 use rpc_core::quota::PeerKey;
-use rpc_core::transport::{OutFrame, Withdrawn};
+use rpc_core::transport::{FrameMarks, OutFrame, Withdrawn};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -64,13 +63,13 @@ impl Bind for Binding {
 #[derive(Debug)]
 pub(crate) struct FramePermit {
     _permit: OwnedSemaphorePermit,
-    /// The account of its call, if there is one.
-    pub(crate) explain: Option<Explain>,
+    /// The marks for the account of its call, if there is one.
+    pub(crate) marks: Option<Arc<dyn FrameMarks>>,
 }
 
 impl FramePermit {
-    pub(crate) fn new(permit: OwnedSemaphorePermit, explain: Option<&Explain>) -> Self {
-        Self { _permit: permit, explain: explain.cloned() }
+    pub(crate) fn new(permit: OwnedSemaphorePermit, marks: Option<&Arc<dyn FrameMarks>>) -> Self {
+        Self { _permit: permit, marks: marks.cloned() }
     }
 }
 
@@ -79,20 +78,20 @@ impl FramePermit {
 #[derive(Debug)]
 pub(crate) struct FrameShare {
     _share: OwnedSemaphorePermit,
-    /// The account of its call, if there is one.
-    explain: Option<Explain>,
+    /// The marks for the account of its call, if there is one.
+    marks: Option<Arc<dyn FrameMarks>>,
 }
 
 impl FrameShare {
-    pub(crate) fn new(share: OwnedSemaphorePermit, explain: Option<&Explain>) -> Self {
-        Self { _share: share, explain: explain.cloned() }
+    pub(crate) fn new(share: OwnedSemaphorePermit, marks: Option<&Arc<dyn FrameMarks>>) -> Self {
+        Self { _share: share, marks: marks.cloned() }
     }
 }
 
 impl Drop for FrameShare {
     fn drop(&mut self) {
-        if let Some(explain) = &self.explain {
-            explain.released();
+        if let Some(marks) = &self.marks {
+            marks.released();
         }
     }
 }

@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rpc_core::transport::{CloseReason, Counters};
-use rpc_core::{Explain, Reason};
+use rpc_core::Reason;
+use rpc_core::transport::{CloseReason, Counters, FrameMarks};
 use tokio::time::Instant;
 
 use crate::RdmaConfig;
@@ -48,7 +48,7 @@ pub(crate) struct QueuePairs {
     /// for one in a control slot.
     permits: VecDeque<Option<FramePermit>>,
     /// Accounts of the calls whose requests are in `batch`. Hardly any call has one.
-    explained: Vec<Explain>,
+    marks: Vec<Arc<dyn FrameMarks>>,
     done: Vec<Done>,
     recorder: FlightRecorder,
     last_receives: LastReceives,
@@ -71,7 +71,7 @@ impl QueuePairs {
             reads,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
-            explained: Vec::new(),
+            marks: Vec::new(),
             done: Vec::new(),
             last_receives: LastReceives::Awaited,
             activity,
@@ -129,14 +129,14 @@ impl QueuePairs {
         match transmit {
             Transmit::Message { slot, len, takes_key: invalidate, permit } => {
                 self.batch.push_back(Work::Send { slot, len, invalidate });
-                self.explain_posting(permit.as_ref());
+                self.mark_posting(permit.as_ref());
                 self.permits.push_back(permit);
             }
             Transmit::Offer { binding, slot, len, permit } => {
                 // In one batch and in this order: the offer names a key that the bind makes.
                 self.batch.extend(binding.map(Work::Bind));
                 self.batch.push_back(Work::Send { slot, len, invalidate: None });
-                self.explain_posting(Some(&permit));
+                self.mark_posting(Some(&permit));
                 self.permits.push_back(Some(permit));
             }
             Transmit::Invalidate(binding) => self.batch.push_back(Work::Invalidate(binding)),
@@ -150,10 +150,10 @@ impl QueuePairs {
     }
 
     /// Marks on the account of a frame's call that the peer allows it.
-    fn explain_posting(&mut self, permit: Option<&FramePermit>) {
-        if let Some(explain) = permit.and_then(|permit| permit.explain.as_ref()) {
-            explain.posting();
-            self.explained.push(explain.clone());
+    fn mark_posting(&mut self, permit: Option<&FramePermit>) {
+        if let Some(marks) = permit.and_then(|permit| permit.marks.as_ref()) {
+            marks.posting();
+            self.marks.push(Arc::clone(marks));
         }
     }
 
@@ -174,8 +174,8 @@ impl QueuePairs {
         self.recorder.retract(0, self.batch.len());
         self.activity.posts.add(1);
         // The device takes what is left of a batch in a moment.
-        for explain in self.explained.drain(..) {
-            explain.posted();
+        for marks in self.marks.drain(..) {
+            marks.posted();
         }
         self.counters.sent_count.add((waiting_count - self.message_count()) as u64);
         posted.map_err(post_failed)?;

@@ -56,7 +56,7 @@ impl RdmaTransport {
     fn try_memory(&self, frame: &OutFrame<'_>) -> Result<Option<FrameMemory>, TransportError> {
         let lent = self.try_lend(frame);
         let permit = match Arc::clone(&self.connection.frames).try_acquire_owned() {
-            Ok(permit) => FramePermit::new(permit, frame.explain()),
+            Ok(permit) => FramePermit::new(permit, frame.marks()),
             Err(TryAcquireError::NoPermits) => return Ok(None),
             Err(TryAcquireError::Closed) => return Err(self.connection.closed()),
         };
@@ -78,7 +78,7 @@ impl RdmaTransport {
         }
         // This semaphore is never closed.
         let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
-        let share = FrameShare::new(share, frame.explain());
+        let share = FrameShare::new(share, frame.marks());
         match self.connection.sources.try_take_at_once(len) {
             Ok(buffer) => Ok(Some(Place::Offered(RndvPayload::own(buffer, share)))),
             Err(PoolError::Exhausted { .. }) => Ok(None),
@@ -97,7 +97,7 @@ impl RdmaTransport {
         };
         let permit = Arc::clone(&connection.frames).acquire_owned().await;
         let permit = permit.map_err(|_| connection.closed())?;
-        let permit = FramePermit::new(permit, frame.explain());
+        let permit = FramePermit::new(permit, frame.marks());
         let slot = connection.worker.send_slots.take().await;
         Ok(FrameMemory { place, slot, permit })
     }
@@ -108,7 +108,7 @@ impl RdmaTransport {
             return Ok(Place::Slot { len });
         }
         let share = self.large_budget.take(len).await.map_err(|_| self.connection.closed())?;
-        let share = FrameShare::new(share, frame.explain());
+        let share = FrameShare::new(share, frame.marks());
         let buffer = self.connection.sources.take(len).await;
         let buffer = buffer.map_err(|error| pool_error(len, error))?;
         Ok(Place::Offered(RndvPayload::own(buffer, share)))
@@ -127,7 +127,7 @@ impl RdmaTransport {
         }
         let lent = self.connection.sources.claim_lent(tail)?;
         let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
-        let share = FrameShare::new(share, frame.explain());
+        let share = FrameShare::new(share, frame.marks());
         Some(Place::Offered(RndvPayload::lent(head_len, tail, lent, share)))
     }
 }

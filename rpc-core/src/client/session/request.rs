@@ -222,8 +222,8 @@ impl<'a> Request<'a> {
     /// The frame, as a transport takes it.
     pub(super) fn frame(&mut self) -> OutFrame<'_> {
         let (head_len, tail) = (self.parts().head_len(), self.message.and_then(Encode::tail));
-        let explain = self.call.explain;
-        OutFrame::new(head_len, tail, self).with_explain(explain)
+        let marks = self.call.explain.map(Explain::frame);
+        OutFrame::new(head_len, tail, self).with_marks(marks)
     }
 
     fn parts(&self) -> Parts<'_> {

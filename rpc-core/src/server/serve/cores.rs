@@ -226,15 +226,15 @@ impl Places {
     }
 }
 
-/// A service whose handlers may block. Made by [`blocking`].
+/// A service whose handlers may block.
 #[derive(Debug)]
-pub struct BlockingService<S>(Arc<S>);
+struct BlockingService<S>(Arc<S>);
 
 /// Returns `service` with handlers that run on the runtime that serves, and not on its cores.
 ///
 /// On a server without cores it is `service`.
 #[must_use]
-pub fn blocking<S: Service>(service: S) -> BlockingService<S> {
+pub fn blocking(service: impl Service) -> impl Service {
     BlockingService(Arc::new(service))
 }
 

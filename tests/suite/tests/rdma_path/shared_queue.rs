@@ -37,7 +37,11 @@ pub(crate) fn connections_share_one_queue(rig: &Rig) -> Result<(), Failure> {
             // A device that is both ends' has both lanes.
             let lane_count = if rig.server_device == rig.client_device { 2 } else { 1 };
             let expected = (before.0 + lane_count, before.1 + lane_count);
-            assert_eq!(rig.receive_queue_counts(), expected, "shared receive queues at stage {stage}");
+            assert_eq!(
+                rig.receive_queue_counts(),
+                expected,
+                "shared receive queues at stage {stage}"
+            );
         }
         compare(receive_bytes[0], receive_bytes[2]);
         Ok(())
