@@ -79,7 +79,7 @@ pub(super) fn run(calls: u32, silence: Option<Duration>) -> Result<Vec<Column>> 
         name: "through-proxy",
         target: proxy.authority.clone(),
         security: "plain",
-        left_out: &[],
+        left_out: &[SEEN],
     };
     let routes = direct(&server).into_iter().chain([proxied]).chain(balanced);
     for (index, route) in routes.enumerate() {
