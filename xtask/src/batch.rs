@@ -157,7 +157,7 @@ pub fn run_file(file: &Path) -> Result<()> {
 }
 
 /// The running program, also when its file has been replaced. (The virtual machine needs Linux.)
-const RUNNING_PROGRAM: &str = "/proc/self/exe";
+pub(crate) const RUNNING_PROGRAM: &str = "/proc/self/exe";
 
 /// Writes `jobs` to `file` and returns the command that runs them.
 ///

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use super::config::Policy;
 use super::endpoint::EndpointId;
 use super::load::Load;
-use crate::EndpointPick;
 
 /// The part of its share that an endpoint has at the start of its rise: a tenth, as Envoy's
 /// `min_weight_percent`. With none at all it would never warm up.
@@ -152,8 +151,9 @@ impl<T> Picker<T> {
         Pick::Endpoint { candidate, is_last_resort }
     }
 
-    /// Describes the choice of `candidate`, for the account of a call.
-    pub(crate) fn describe(&self, candidate: &Candidate<T>) -> EndpointPick {
+    /// Returns the name of the policy, the number of endpoints that could be picked, and the number
+    /// of calls that are in flight at `candidate`.
+    pub(crate) fn describe(&self, candidate: &Candidate<T>) -> (&'static str, usize, u32) {
         let policy = match self.choice {
             Choice::LeastLoaded => "least_loaded",
             Choice::RoundRobin { .. } => "round_robin",
@@ -164,7 +164,7 @@ impl<T> Picker<T> {
             Tier::Healthy(candidates) | Tier::Ejected(candidates) => candidates.len(),
             Tier::Pending | Tier::Failed => 0,
         };
-        EndpointPick::new(policy, candidates, candidate.load.in_flight())
+        (policy, candidates, candidate.load.in_flight())
     }
 
     /// The ids of those that may be picked.

@@ -159,7 +159,7 @@ impl Candidate for ConnectedEnd {
                         ProofStage::Probe => "no answer to a probe",
                         _ => "nothing",
                     };
-                    let text = format_args!("{missing} within {ms} ms");
+                    let text = format!("{missing} within {ms} ms");
                     Err(self.path.handle_failure(stage, Evidence::Loss, &text))
                 }
             }

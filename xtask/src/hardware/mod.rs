@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use self::host::{Host, PROGRAMS};
 use self::outcome::{Outcome, Verdict};
 use self::rows::{Pair, ROWS};
-use crate::batch::Job;
+use crate::batch::{Job, RUNNING_PROGRAM};
 use crate::cargo;
 use crate::interrupt;
 use crate::kernel::Series;
@@ -185,6 +185,8 @@ const NOT_EMULATED: &[&str] = &["bond", "mtu", "firmware"];
 pub(crate) fn dry(programs: &[Job], kernel: Series) -> Result<()> {
     let share = tempfile::Builder::new().prefix("farcall-hardware-").tempdir()?;
     fs::write(share.path().join("between.sh"), include_str!("between.sh"))?;
+    // A copy: a build beside this step may replace the file that this program was started from.
+    fs::copy(RUNNING_PROGRAM, share.path().join("xtask")).context("copying this program")?;
     let folder = programs.first().and_then(|job| job.program.parent());
     let folder = folder.context("the build produced no programs")?;
     let limit = BOOT_LIMIT + DRY_LIMIT;
@@ -210,17 +212,16 @@ pub(crate) fn dry(programs: &[Job], kernel: Series) -> Result<()> {
 
 /// The command of both virtual machines: the second one serves the first one's scripts.
 fn command(programs: &Path) -> Result<Vec<OsString>> {
-    let xtask = std::env::current_exe().context("this program has no file")?;
     let script = format!(
         r#"between="bash {SHARE_IN_GUEST}/between.sh {SHARE_IN_GUEST}"
         if [ "$FARCALL_VM_HOST" = 1 ]; then exec $between serve; fi
-        "$1" hardware --peer 10.0.2.2 --ssh "$between call" --programs "$2" --commit "$3" \
+        {SHARE_IN_GUEST}/xtask hardware --peer 10.0.2.2 --ssh "$between call" --programs "$1" --commit "$2" \
             --disruptive --short --out {SHARE_IN_GUEST}/hardware.json
         status=$?
         $between over
         exit $status"#
     );
     let shell = ["bash".into(), "-c".into(), script.into(), "dry".into()];
-    let arguments = [xtask.into(), programs.into(), git::commit()?.into()];
+    let arguments = [programs.into(), git::commit()?.into()];
     Ok(shell.into_iter().chain(arguments).collect())
 }

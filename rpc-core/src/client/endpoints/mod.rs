@@ -29,7 +29,7 @@ use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
 use crate::connect::{ConnectError, ConnectFault};
-use crate::{Explain, NotExecuted, Readiness};
+use crate::{EndpointPick, Explain, NotExecuted, Readiness};
 
 /// The hash key of a call for [`crate::balance::Policy::ConsistentHash`], as an extension.
 ///
@@ -197,7 +197,8 @@ impl Endpoints {
                     // list.
                     let subchannel = candidate.handle.subchannel.here().into_owned();
                     if let Some(explain) = explain {
-                        explain.picked(picker.describe(candidate));
+                        let (policy, candidates, in_flight) = picker.describe(candidate);
+                        explain.picked(EndpointPick::new(policy, candidates, in_flight));
                     }
                     return Ok((Counted::new(shared, candidate, now), subchannel));
                 }
