@@ -215,8 +215,9 @@ fn command(programs: &Path) -> Result<Vec<OsString>> {
     let script = format!(
         r#"between="bash {SHARE_IN_GUEST}/between.sh {SHARE_IN_GUEST}"
         if [ "$FARCALL_VM_HOST" = 1 ]; then exec $between serve; fi
-        {SHARE_IN_GUEST}/xtask hardware --peer 10.0.2.2 --ssh "$between call" --programs "$1" --commit "$2" \
-            --disruptive --short --out {SHARE_IN_GUEST}/hardware.json
+        {SHARE_IN_GUEST}/xtask hardware --peer 10.0.2.2 --ssh "$between call" \
+            --programs "$1" --commit "$2" --disruptive --short \
+            --out {SHARE_IN_GUEST}/hardware.json
         status=$?
         $between over
         exit $status"#
