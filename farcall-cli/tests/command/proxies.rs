@@ -139,8 +139,8 @@ async fn metadata_passes_both_ways() {
     let request = with_sample(ReflectRequest { as_trailers: true });
     let response = within(proxy.client().reflect(request)).await.unwrap();
     let trailers = seen(response.metadata());
-    let of_proxy = trailers.iter().filter(|entry| entry.key == "x-of-proxy").count();
-    assert_eq!((trailers.len(), of_proxy), (sample().len() + 1, 1));
+    let proxy_entries = trailers.iter().filter(|entry| entry.key == "x-of-proxy").count();
+    assert_eq!((trailers.len(), proxy_entries), (sample().len() + 1, 1));
 }
 
 #[tokio::test]

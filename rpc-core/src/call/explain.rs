@@ -169,7 +169,7 @@ impl EndpointPick {
 
 /// An account of one call.
 ///
-/// As text it is one line: the time, and how it divides into stages.
+/// `Display` writes one line: the total time, then the time of each stage.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CallExplanation {

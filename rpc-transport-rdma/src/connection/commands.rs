@@ -35,7 +35,7 @@ impl Connection {
         queue.serve(&self.worker.runtime);
     }
 
-    /// Allocates memory windows, each of which is told of as it comes.
+    /// Allocates memory windows on a command thread. The state gets each as an event of its own.
     pub(super) fn allocate_windows(self: &Arc<Self>, count: usize) {
         let bulk = &self.commands().bulk;
         for _ in 0..count {

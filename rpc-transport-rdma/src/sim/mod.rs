@@ -34,9 +34,8 @@
 //! that overrun; events that must be armed.
 //!
 //! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
-//! goes down, a device that is lost, firmware that takes its time for a command or hangs.
-//! What a program above may
-//! never do is reported as a [`SimViolation`] instead of undefined behaviour, as far as a device
+//! goes down, a device that is lost, firmware that is slow or hangs. A program above that breaks
+//! the rules of verbs gets a [`SimViolation`] instead of undefined behaviour, as far as a device
 //! can notice it.
 //!
 //! # What it does not do

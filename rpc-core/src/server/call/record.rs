@@ -25,7 +25,7 @@ use crate::transport::{Addresses, Transport};
 use crate::wire::outcome::Outcome;
 use crate::wire::{FrameHeader, FrameKind, PeerText, metadata};
 
-/// Most keys of metadata that a watcher is told, and the longest of them in bytes.
+/// Maximum number of metadata keys that a watcher sees, and maximum length of each in bytes.
 const KEYS_MAX: (usize, usize) = (32, 64);
 
 /// The parts of a response frame.

@@ -40,9 +40,9 @@ const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// in which what it took has left its queue.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// Time that a device has to halt queue pairs before the handler is told of the end. Firmware that
-/// works takes less than a millisecond; a call that is to end within a second over firmware that
-/// hangs has the rest of it for another connection.
+/// Maximum time for the device to halt queue pairs. Then the connection's handler learns of the end
+/// without the halt. Working firmware takes less than a millisecond; over hung firmware, a call
+/// that has a second keeps most of it for another connection.
 const HALT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Maximum time for which an end waits for the device's last-WQE-reached event: far longer than a

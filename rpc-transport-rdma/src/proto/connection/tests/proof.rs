@@ -51,7 +51,7 @@ fn a_frame_may_have_the_number_of_the_ended_proof() {
         read_all(&mut alone);
         assert!(matches!(alone.state.poll_delivery(), Some(Arrival::Large(_))));
     }
-    // One that is taken back is told to its handler.
+    // The handler learns of a frame that the peer cancels.
     alone.accept(TRANSFER, 500, None);
     alone.actions();
     alone.handle(Event::Cancelled { transfer: TRANSFER });
