@@ -28,14 +28,7 @@ struct Caller<'a> {
 }
 
 pub(crate) async fn run(global: &Global, args: &CallArgs, output: &Output) -> Result<(), Failure> {
-    let (service, _) = schema::split_method(&args.method)?;
-    let files = args.schema.files()?;
-    let channel = target::connect(global, &args.target).await?.channel;
-    let pool = match files {
-        Some(pool) => pool,
-        None => args.schema.find(global, &channel, service).await?,
-    };
-    let described = schema::method(&pool, &args.method)?;
+    let (channel, described) = schema::called(global, args).await?;
     let method = method::from_schema(&described);
     let (response, explain) = (described.output(), output.has_notes().then(Explain::new));
     let caller = Caller { global, args, output, channel, method, response, explain };

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use farcall::{
-    CallExplanation, CallKind, CallStage, Channel, Explain, ExplainedFrame, MethodDescriptor,
-    Status, client,
+    CallExplanation, CallStage, Channel, Explain, ExplainedFrame, MethodDescriptor, Status, client,
 };
 use hdrhistogram::Histogram;
 use prost_reflect::MessageDescriptor;
@@ -15,7 +14,7 @@ use crate::args::{ExplainArgs, Global};
 use crate::failure::{Failure, code_name};
 use crate::method::{self, Raw};
 use crate::output::{self, Output, count};
-use crate::{requests, schema, target};
+use crate::{requests, schema};
 
 /// The output of `--format json`.
 #[derive(Debug, Serialize)]
@@ -94,20 +93,8 @@ pub(crate) async fn run(
     args: &ExplainArgs,
     output: &Output,
 ) -> Result<(), Failure> {
-    let (service, _) = schema::split_method(&args.call.method)?;
-    let files = args.call.schema.files()?;
-    let channel = target::connect(global, &args.call.target).await?.channel;
-    let pool = match files {
-        Some(pool) => pool,
-        None => args.call.schema.find(global, &channel, service).await?,
-    };
-    let described = schema::method(&pool, &args.call.method)?;
+    let (channel, described) = schema::called_unary("explain", global, &args.call).await?;
     let method = method::from_schema(&described);
-    if method.kind != CallKind::Unary {
-        let message =
-            format!("explain calls unary methods only, and {} has streams", args.call.method);
-        return Err(Failure::usage(message));
-    }
     let (accounts, failure) = measure(global, args, (&channel, method), described.input()).await?;
     if output.is_json() {
         output.value(&Report::new(args, &accounts))?;

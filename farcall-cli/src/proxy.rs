@@ -14,7 +14,7 @@ use farcall::{
     MethodDescriptor, Request, Response, Server, ServerBuilder, Service, ServiceDescriptor, Status,
     Streaming, client,
 };
-use futures::{Stream, stream};
+use futures::Stream;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -134,7 +134,7 @@ impl Target {
         let trailers = LateTrailers::default();
         let mut extensions = Extensions::default();
         extensions.insert(trailers.clone());
-        Ok(Response::from_parts(metadata, until_trailers(messages, trailers), extensions))
+        Ok(Response::from_parts(metadata, trailers.follow(messages), extensions))
     }
 }
 
@@ -148,20 +148,4 @@ fn called(metadata: &mut MetadataMap) -> Result<Method, Status> {
         return Err(Status::unimplemented(message));
     }
     Method::by_path(path)
-}
-
-/// Returns the messages, which leave their trailers at their end.
-fn until_trailers(
-    messages: Streaming<Raw>,
-    trailers: LateTrailers,
-) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
-    stream::unfold((messages, trailers), |(mut messages, trailers)| async {
-        let next = messages.message().await.transpose();
-        if next.is_none()
-            && let Ok(Some(last)) = messages.trailers().await
-        {
-            trailers.set(last);
-        }
-        next.map(|next| (next, (messages, trailers)))
-    })
 }

@@ -7,10 +7,9 @@ use prost_reflect::{
     DescriptorPool, EnumDescriptor, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
 };
 
-use crate::args::{Global, SchemaArgs};
+use crate::args::{CallArgs, Global, SchemaArgs};
 use crate::failure::Failure;
-use crate::guard;
-use crate::reflection;
+use crate::{guard, reflection, target};
 
 /// Maximum length of a descriptor set in a file, in bytes.
 const FILE_LEN_MAX: u64 = 64 << 20;
@@ -112,6 +111,38 @@ pub(crate) fn method(pool: &DescriptorPool, text: &str) -> Result<MethodDescript
         let service = service.full_name();
         Failure::usage(format!("{service} has no method {name}; it has {names}"))
     })
+}
+
+/// Connects to the target of a call, and finds its method in the schema files or at the target.
+pub(crate) async fn called(
+    global: &Global,
+    args: &CallArgs,
+) -> Result<(Channel, MethodDescriptor), Failure> {
+    let (service, _) = split_method(&args.method)?;
+    // Before the connection: a fault of the files needs no server.
+    let files = args.schema.files()?;
+    let channel = target::connect(global, &args.target).await?.channel;
+    let pool = match files {
+        Some(pool) => pool,
+        None => args.schema.find(global, &channel, service).await?,
+    };
+    let described = method(&pool, &args.method)?;
+    Ok((channel, described))
+}
+
+/// Connects and finds the method for `command`, which calls unary methods alone.
+pub(crate) async fn called_unary(
+    command: &str,
+    global: &Global,
+    args: &CallArgs,
+) -> Result<(Channel, MethodDescriptor), Failure> {
+    let (channel, described) = called(global, args).await?;
+    if described.is_client_streaming() || described.is_server_streaming() {
+        let method = &args.method;
+        let message = format!("{command} calls unary methods only, and {method} has streams");
+        return Err(Failure::usage(message));
+    }
+    Ok((channel, described))
 }
 
 /// Finds a service, method, message or enum.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farcall::{CallKind, client};
+use farcall::client;
 
 use crate::args::{BenchArgs, Global};
 use crate::bench::load::{Load, Plan};
@@ -17,26 +17,14 @@ use crate::bench::report::Report;
 use crate::failure::Failure;
 use crate::method;
 use crate::output::{Output, count};
-use crate::{requests, schema, target};
+use crate::{requests, schema};
 
 /// Interval between updates of the progress line.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(global: &Global, args: &BenchArgs, output: &Output) -> Result<(), Failure> {
-    let (service, _) = schema::split_method(&args.call.method)?;
-    let files = args.call.schema.files()?;
-    let channel = target::connect(global, &args.call.target).await?.channel;
-    let pool = match files {
-        Some(pool) => pool,
-        None => args.call.schema.find(global, &channel, service).await?,
-    };
-    let described = schema::method(&pool, &args.call.method)?;
+    let (channel, described) = schema::called_unary("bench", global, &args.call).await?;
     let method = method::from_schema(&described);
-    if method.kind != CallKind::Unary {
-        let message =
-            format!("bench calls unary methods only, and {} has streams", args.call.method);
-        return Err(Failure::usage(message));
-    }
     let request = requests::one(&args.call, described.input())?;
     // A method that fails is not worth a measurement; the first call also warms the path up.
     let first = client::unary::<_, method::Raw>(&channel, method, global.request(request.clone()));

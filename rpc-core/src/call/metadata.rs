@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::{Stream, stream};
 use tonic::metadata::{KeyRef, MetadataMap};
+use tonic::{Status, Streaming};
 
 /// Trailing metadata of a successful unary call, which tonic's `Response` has no field for.
 ///
@@ -31,6 +33,23 @@ impl LateTrailers {
     /// Leaves the trailers. They are sent if the stream ends well after that.
     pub fn set(&self, trailers: MetadataMap) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trailers;
+    }
+
+    /// Returns the messages of another server's response, whose trailers are set at their end.
+    pub fn follow<M: Send + 'static>(
+        self,
+        messages: Streaming<M>,
+    ) -> impl Stream<Item = Result<M, Status>> + Send + 'static {
+        stream::unfold((messages, self), |(mut messages, trailers)| async {
+            // tonic yields trailers only after the last message.
+            let next = messages.message().await.transpose();
+            if next.is_none()
+                && let Ok(Some(last)) = messages.trailers().await
+            {
+                trailers.set(last);
+            }
+            next.map(|next| (next, (messages, trailers)))
+        })
     }
 
     /// Takes what was left; empty when nothing was.

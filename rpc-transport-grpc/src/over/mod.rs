@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
-use futures::{FutureExt, Stream, TryStreamExt, stream};
+use futures::{FutureExt, TryStreamExt, stream};
 use http::header;
 use http_body::Body;
 use rpc_core::client::{untyped, untyped_unary};
 use rpc_core::{CallKind, Caller, Deadline, LateTrailers, Method, MethodDescriptor, grpc_timeout};
 use tokio::time::Instant;
+use tonic::Streaming;
 use tonic::codec::{CompressionEncoding, EncodeBody, SingleMessageCompressionOverride};
 use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataMap};
 use tonic::server::Grpc;
-use tonic::{Status, Streaming};
 use tower::{BoxError, Service, service_fn};
 
 use self::at_once::ReadAhead;
@@ -266,7 +266,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
                 let named = move |status| request_body::named(status, max_message_len);
                 let request = request.map(|messages| messages.map_err(named));
                 let response = untyped(caller, method, request).await?;
-                Ok(response.map(|messages| until_trailers(messages, trailers)))
+                Ok(response.map(|messages| trailers.follow(messages)))
             }
         });
         let response = self.grpc().streaming(call, request).await;
@@ -323,24 +323,6 @@ fn with_trailers(
     response.map(|body| tonic::body::Body::new(ResponseBody::new(body, trailers)))
 }
 
-/// Yields the messages of a response, then stores their trailers in `trailers`.
-fn until_trailers(
-    messages: Streaming<Raw>,
-    trailers: LateTrailers,
-) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
-    stream::unfold((messages, trailers), |(mut messages, trailers)| async {
-        // tonic yields trailers only after the last message. `with_trailers` reads them from the
-        // slot when the body ends.
-        let next = messages.message().await.transpose();
-        if next.is_none()
-            && let Ok(Some(last)) = messages.trailers().await
-        {
-            trailers.set(last);
-        }
-        next.map(|next| (next, (messages, trailers)))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -354,6 +336,7 @@ mod tests {
     use rpc_core::client::{Call, ClientReply};
     use rpc_core::memory::MemoryShare;
     use tokio::sync::oneshot;
+    use tonic::Status;
 
     use super::*;
 
