@@ -6,7 +6,6 @@
 
 mod interceptor;
 mod methods;
-mod otel;
 mod trace;
 mod trace_context;
 

@@ -10,8 +10,7 @@ use tracing::field::{Empty, display};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
 
-use super::otel;
-use super::trace_context::TraceContext;
+use super::trace_context::{self, TraceContext};
 use super::{Described, RequestHead, Side, into_status};
 use crate::call::log::NameOf;
 use crate::{CallExplanation, Explain, Method};
@@ -155,7 +154,7 @@ where
         } else {
             Span::none()
         };
-        let context = otel::context(&span).or(parent);
+        let context = trace_context::context(&span).or(parent);
         let context = context.or_else(|| (!is_sampled).then(TraceContext::unsampled));
         if let Some(context) = &context {
             span.record("trace_id", display(format_args!("{:032x}", context.trace_id())));
@@ -226,7 +225,7 @@ fn begin(
         farcall.copied_bytes = Empty,
     );
     if let Some(parent) = parent {
-        otel::set_parent(&span, parent);
+        trace_context::set_parent(&span, parent);
     }
     if let Some((transport, address)) = peer {
         span.record("transport", display(transport));
