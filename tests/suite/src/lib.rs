@@ -33,6 +33,7 @@ pub use behaviours::{Behaviour, behaviours, ping_pong};
 pub use failure::{Cause, Failure, check};
 pub use farcall_probe::watch::{Watch, WatchEvent};
 pub use farcall_probe::{Probe, entries, proto, small_calls};
+pub use harness::on_loopback::OnLoopback;
 pub use harness::one_server::OneServer;
 pub use harness::running::Running;
 pub use harness::{Harness, Path, Rules};

@@ -15,12 +15,10 @@ use farcall::{
     CallKind, Channel, Code, Idempotency, MethodDescriptor, RdmaConfig, Request, Response, Server,
     Service, ServiceDescriptor, Status,
 };
-use farcall_suite::OneServer as _;
+use farcall_suite::{OnLoopback, OneServer as _};
 use rpc_core::client::ClientConfig;
-use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
-use rpc_core::transport::Addresses;
-use rpc_transport_rdma::RdmaUpgrade;
 use rpc_transport_rdma::sim::{SimCensus, lab};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -62,32 +60,6 @@ async fn echo(channel: &Channel, method: usize, len: usize) -> Result<(), Status
     Ok(())
 }
 
-/// RDMA beside a byte stream inside the process, as if that were on the loopback interface: with
-/// real sockets the paused clock would run away.
-#[derive(Debug)]
-struct OnLoopback(RdmaUpgrade);
-
-impl OnLoopback {
-    fn addresses() -> Addresses {
-        let local = Some(([127, 0, 0, 1], 1).into());
-        Addresses { local, peer: local, ..Addresses::default() }
-    }
-}
-
-impl Upgrade for OnLoopback {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
-        self.0.offer(&Self::addresses())
-    }
-
-    fn accept(&self, _: &Addresses, o: &[u8]) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
-        self.0.accept(&Self::addresses(), o)
-    }
-}
-
 /// A server and channels to it, over one device.
 struct Rig {
     name: &'static str,
@@ -105,7 +77,7 @@ impl Rig {
         let upgrade = || {
             let mut config = RdmaConfig::default();
             config.rkey_scope = rkey_scope;
-            Arc::new(OnLoopback(RdmaUpgrade::with_provider(Box::new(network.provider()), config)))
+            OnLoopback::new(&network, config)
         };
         let (server, client) = (upgrade(), upgrade());
         let listener = InprocListener::bind(name.to_owned()).unwrap();

@@ -14,12 +14,10 @@ use farcall::sim::{SimFaults, SimNetwork};
 use farcall::{Keepalive, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
-use farcall_suite::{Probe, payload};
+use farcall_suite::{OnLoopback, Probe, payload};
 use rpc_core::client::ClientConfig;
-use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::connect::{Upgrade as _, UpgradePolicy};
 use rpc_core::inproc::{InprocConnector, InprocListener};
-use rpc_core::transport::Addresses;
-use rpc_transport_rdma::RdmaUpgrade;
 use rpc_transport_rdma::sim::{SimCensus, SimDeviceConfig, lab};
 use rpc_transport_rdma::verbs::{ReceiveDrain, ReceiveOrder};
 
@@ -68,42 +66,6 @@ const UNKNOWN: DriverCase = ("is late, of unknown order", ReceiveDrain::SPECIFIE
     faults.last_receive_delay_max = Duration::from_secs(60);
 });
 
-/// RDMA beside a byte stream inside the process, as if that were on the loopback interface.
-#[derive(Debug)]
-struct OnLoopback(RdmaUpgrade);
-
-impl OnLoopback {
-    fn new(network: &SimNetwork, read_queue_pairs: u8) -> Arc<Self> {
-        let mut config = RdmaConfig::default();
-        config.read_queue_pairs = read_queue_pairs;
-        config.spin = Duration::ZERO;
-        Arc::new(Self(RdmaUpgrade::with_provider(Box::new(network.provider()), config)))
-    }
-
-    fn addresses() -> Addresses {
-        let local = Some(([127, 0, 0, 1], 1).into());
-        Addresses { local, peer: local, ..Addresses::default() }
-    }
-
-    fn lanes(&self) -> Vec<LaneInfo> {
-        self.0.lanes()
-    }
-}
-
-impl Upgrade for OnLoopback {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
-        self.0.offer(&Self::addresses())
-    }
-
-    fn accept(&self, _: &Addresses, o: &[u8]) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
-        self.0.accept(&Self::addresses(), o)
-    }
-}
-
 /// A server, and what may connect to it.
 struct Scene {
     network: SimNetwork,
@@ -123,7 +85,12 @@ impl Scene {
         let mut faults = SimFaults::default();
         change(&mut faults);
         network.set_faults(faults.clone());
-        let upgrade = || OnLoopback::new(&network, read_queue_pairs);
+        let upgrade = || {
+            let mut config = RdmaConfig::default();
+            config.read_queue_pairs = read_queue_pairs;
+            config.spin = Duration::ZERO;
+            OnLoopback::new(&network, config)
+        };
         // Tests of one process share the names of listeners.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("rdma-deaths-{}", NEXT.fetch_add(1, Ordering::Relaxed));

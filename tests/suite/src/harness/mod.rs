@@ -2,6 +2,7 @@
 
 pub(crate) mod either;
 pub(crate) mod http_channel;
+pub(crate) mod on_loopback;
 pub(crate) mod one_server;
 pub(crate) mod place;
 pub(crate) mod running;

@@ -2,18 +2,15 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::sim::SimNetwork;
 use farcall::{Limits, RdmaConfig, Server};
-use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::{OnLoopback, Probe};
 use rpc_core::client::ClientConfig;
-use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
-use rpc_core::transport::Addresses;
-use rpc_transport_rdma::RdmaUpgrade;
 use rpc_transport_rdma::sim::{SimCensus, SimDeviceConfig, lab};
 use rpc_transport_rdma::verbs::ReceiveDrain;
 use tokio::sync::oneshot;
@@ -88,56 +85,31 @@ impl fmt::Display for Tally {
     }
 }
 
-/// RDMA beside a byte stream inside the process, as if that were on the loopback interface: with
-/// real sockets the paused clock would run away.
-#[derive(Debug)]
-struct OnLoopback(RdmaUpgrade);
-
-impl OnLoopback {
-    fn new(network: &SimNetwork, size: Size) -> Arc<Self> {
-        let mut config = RdmaConfig::default();
-        config.receive_slots = size.receive_slots;
-        config.send_slots = size.send_slots;
-        config.max_credits = 8;
-        config.max_connections = 8;
-        config.send_depth = 16;
-        config.max_source_bytes = size.large_bytes;
-        config.max_sink_bytes = size.large_bytes;
-        config.max_read_len = size.max_read_len;
-        config.spin = Duration::ZERO;
-        Arc::new(Self(RdmaUpgrade::with_provider(Box::new(network.provider()), config)))
-    }
-
-    fn addresses() -> Addresses {
-        let local = Some(([127, 0, 0, 1], 1).into());
-        Addresses { local, peer: local, ..Addresses::default() }
-    }
-
-    /// Returns true if nothing of a connection is left.
-    fn is_clean(&self) -> bool {
-        self.0.lanes().iter().all(|lane| {
-            lane.connection_count == 0
-                && lane.promised_slots == 0
-                && lane.claimed_entries == lane.receive_slots
-                && lane.send_slots_in_use == 0
-                && lane.source_bytes_in_use == 0
-                && lane.sink_bytes_in_use == 0
-        })
-    }
+/// The settings of both ends.
+fn config(size: Size) -> RdmaConfig {
+    let mut config = RdmaConfig::default();
+    config.receive_slots = size.receive_slots;
+    config.send_slots = size.send_slots;
+    config.max_credits = 8;
+    config.max_connections = 8;
+    config.send_depth = 16;
+    config.max_source_bytes = size.large_bytes;
+    config.max_sink_bytes = size.large_bytes;
+    config.max_read_len = size.max_read_len;
+    config.spin = Duration::ZERO;
+    config
 }
 
-impl Upgrade for OnLoopback {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
-        self.0.offer(&Self::addresses())
-    }
-
-    fn accept(&self, _: &Addresses, o: &[u8]) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
-        self.0.accept(&Self::addresses(), o)
-    }
+/// Returns true if nothing of a connection is left at this end.
+fn is_clean(upgrade: &OnLoopback) -> bool {
+    upgrade.lanes().iter().all(|lane| {
+        lane.connection_count == 0
+            && lane.promised_slots == 0
+            && lane.claimed_entries == lane.receive_slots
+            && lane.send_slots_in_use == 0
+            && lane.source_bytes_in_use == 0
+            && lane.sink_bytes_in_use == 0
+    })
 }
 
 /// Runs a seed to its end. Panics, naming the seed, when it shows what it may not.
@@ -179,7 +151,7 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     config.receive_drain = ReceiveDrain::LEAKY;
     let device = lab::add_device(network, config);
     faults::begin(network, severity, seed);
-    let upgrades = [OnLoopback::new(network, size), OnLoopback::new(network, size)];
+    let upgrades = [(); 2].map(|()| OnLoopback::new(network, self::config(size)));
     let name = format!("seed-{seed}");
     let listener = InprocListener::bind(name.clone()).unwrap();
     let probe = ProbeService::new(Probe::new().0);
@@ -206,7 +178,7 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     }
     drop(shutdown);
     serving.await.unwrap().unwrap();
-    while !upgrades.iter().all(|upgrade| upgrade.is_clean()) {
+    while !upgrades.iter().all(|upgrade| is_clean(upgrade)) {
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
     tally
