@@ -6,7 +6,9 @@ use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::subjects::{Farcall, FarcallOptions};
-use crate::worker::{Fleet, Load, LoadOutcome, Operation, Span, Subject as _, block_on};
+use crate::worker::{
+    Fleet, Load, LoadOutcome, Operation, Span, Subject as _, allow_descriptors, block_on,
+};
 
 /// A process that a person starts.
 #[derive(Debug, Subcommand)]
@@ -22,8 +24,8 @@ pub enum HandCommand {
         #[command(flatten)]
         runtime: Runtime,
     },
-    /// Calls a server, and prints one line: operation, size, calls in flight, calls, p50 and p99 in
-    /// microseconds, calls a second, and MB/s of payload.
+    /// Calls a server, and prints one line: transports, operation, size, calls in flight, calls,
+    /// p50 and p99 in microseconds, calls a second, and MB/s of payload.
     Client(HandLoad),
 }
 
@@ -56,6 +58,9 @@ pub struct HandLoad {
     /// Calls that are measured.
     #[arg(long, default_value_t = 10_000)]
     calls: u64,
+    /// Time to measure instead, in milliseconds.
+    #[arg(long, conflicts_with = "calls")]
+    millis: Option<u64>,
     /// Calls before those, which are not.
     #[arg(long, default_value_t = 1_000)]
     warm_up: u64,
@@ -70,6 +75,7 @@ impl HandCommand {
     ///
     /// Returns an error if it cannot serve, connect or call.
     pub fn run(&self) -> Result<()> {
+        allow_descriptors()?;
         match self {
             Self::Server { address, seconds, runtime } => block_on(runtime.threads, async {
                 let address = Farcall::new(&runtime.farcall).serve(address).await?;
@@ -91,11 +97,17 @@ async fn client(hand: &HandLoad) -> Result<()> {
     if hand.warm_up > 0 {
         fleet.run(&load).await?;
     }
-    let outcome = fleet.run(&Load { span: Span::Calls(hand.calls), ..load }).await?;
-    let info = fleet.first().info();
-    print(info.as_ref().map_or("gone", |info| info.transport), &load, &outcome);
-    if let Some(reason) = info.and_then(|info| info.fallback) {
-        println!("not on RDMA: {reason}");
+    let span = hand.millis.map_or(Span::Calls(hand.calls), Span::Millis);
+    let outcome = fleet.run(&Load { span, ..load }).await?;
+    let counts = fleet.counts();
+    let transports: Vec<&str> =
+        counts.keys().filter_map(|name| name.strip_prefix("over ")).collect();
+    let transport = if transports.is_empty() { "gone".to_owned() } else { transports.join("+") };
+    print(&transport, &load, &outcome);
+    for (name, count) in &counts {
+        if let Some(reason) = name.strip_prefix("declined: ") {
+            println!("not on RDMA, {count} connections: {reason}");
+        }
     }
     Ok(())
 }

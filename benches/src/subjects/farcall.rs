@@ -31,6 +31,9 @@ pub struct FarcallOptions {
     /// Bytes of READs outstanding on all connections together (RDMA only).
     #[arg(long)]
     pub read_bytes_max: Option<u32>,
+    /// Connections over RDMA that a process takes at most (RDMA only).
+    #[arg(long)]
+    pub rdma_connections: Option<u32>,
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
@@ -49,6 +52,7 @@ impl FarcallOptions {
         rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
         rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
         rdma.max_read_bytes = self.read_bytes_max.unwrap_or(rdma.max_read_bytes);
+        rdma.max_connections = self.rdma_connections.unwrap_or(rdma.max_connections);
         rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
         Rdma::new(rdma)
     }

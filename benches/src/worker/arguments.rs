@@ -96,7 +96,11 @@ pub(crate) fn block_on<T>(threads: usize, life: impl Future<Output = Result<T>>)
 }
 
 /// Allows as many descriptors as this process may allow itself, for many connections.
-fn allow_descriptors() -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if the system refuses.
+pub(crate) fn allow_descriptors() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("allowing more descriptors")
 }

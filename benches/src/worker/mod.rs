@@ -15,8 +15,8 @@ mod subject;
 mod tally;
 mod usage;
 
-pub(crate) use arguments::block_on;
 pub use arguments::{Arguments, Role, run};
+pub(crate) use arguments::{allow_descriptors, block_on};
 pub use caller::{Caller, Client};
 pub use client::Fleet;
 pub use control::{Command, Reply};

@@ -13,6 +13,12 @@ pub(super) const SHORT: Duration = Duration::from_secs(60);
 /// Copying the programs to the other host.
 const COPY_LIMIT: Duration = Duration::from_secs(300);
 
+/// The folder in which a host's own is made.
+const SHARED_FOLDER: &str = "/tmp";
+
+/// Time after which a host reverts a change by itself: longer than the load of a row.
+const REVERT_SECONDS: u64 = 400;
+
 /// The programs that the rows run on both hosts.
 pub(super) const PROGRAMS: [&str; 2] = ["farcall", "farcall-bench"];
 
@@ -71,7 +77,7 @@ impl Host {
 
     fn new(reach: Vec<String>, address: String, programs: &Path) -> Result<Self> {
         let programs = programs.to_owned();
-        let mut host = Self { reach, address, folder: "/tmp".into(), programs };
+        let mut host = Self { reach, address, folder: SHARED_FOLDER.into(), programs };
         let folder = host.run("mktemp -d /tmp/farcall-hardware.XXXXXX", SHORT)?;
         host.folder = folder.trim().to_owned();
         Ok(host)
@@ -107,8 +113,8 @@ impl Host {
     ///
     /// Returns an error with the script's standard error if it fails or takes longer than `limit`.
     pub(super) fn run(&self, script: &str, limit: Duration) -> Result<String> {
-        let Self { folder, programs, .. } = self;
-        let script = format!("dir={folder}\nbin='{}'\n{PRELUDE}\n{script}", programs.display());
+        let (folder, programs) = (&self.folder, quoted(&self.programs.display().to_string()));
+        let script = format!("dir={folder}\nbin={programs}\n{PRELUDE}\n{script}");
         let mut command = match &self.reach[..] {
             [] => {
                 let mut command = Command::new("bash");
@@ -133,16 +139,16 @@ impl Host {
         }
     }
 
-    /// Starts a server of the benchmark at this host's address on the RDMA network, and returns the
-    /// address that clients call. It ends with [`stop`](Self::stop), and after 10 minutes.
+    /// Starts a server of the benchmark at an address of this host, and returns the address that
+    /// clients call. It ends with [`stop`](Self::stop), and after 10 minutes.
     ///
     /// # Errors
     ///
     /// Returns an error with the server's log if it does not listen within 20 seconds.
-    pub(super) fn serve(&self, options: &str) -> Result<String> {
-        let address = match self.address.contains(':') {
-            true => format!("[{}]", self.address),
-            false => self.address.clone(),
+    pub(super) fn serve(&self, address: &str, options: &str) -> Result<String> {
+        let address = match address.contains(':') {
+            true => format!("[{address}]"),
+            false => address.to_owned(),
         };
         let script = format!(
             r#"
@@ -170,7 +176,39 @@ impl Host {
     ///
     /// Returns an error if the host cannot be reached.
     pub(super) fn stop(&self) -> Result<()> {
-        self.run(r#"kill -9 "$(cat "$dir/server.pid")" 2>/dev/null; true"#, SHORT).map(drop)
+        let script = r#"kill -9 "$(cat "$dir/server.pid")" 2>/dev/null
+            rm -f "$dir/server.pid""#;
+        self.run(script, SHORT).map(drop)
+    }
+
+    /// Changes the host's network with `apply`. The host itself reverts it after a while, in case
+    /// nothing here can any more; [`undo`](Self::undo) does so before.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the change fails.
+    pub(super) fn change(&self, apply: &str, revert: &str) -> Result<()> {
+        let (apply, revert) = (quoted(apply), quoted(revert));
+        let script = format!(
+            r#"bash -ec {apply} || exit
+            echo {revert} >"$dir/revert"
+            nohup bash -c "sleep {REVERT_SECONDS}; $(cat "$dir/revert")" \
+                >/dev/null 2>&1 </dev/null &
+            echo $! >"$dir/revert.pid""#
+        );
+        self.run(&script, SHORT).map(drop)
+    }
+
+    /// Reverts the last [`change`](Self::change), if there was one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the host cannot be reached, or the change cannot be reverted.
+    pub(super) fn undo(&self) -> Result<()> {
+        let script = r#"[ -e "$dir/revert" ] || exit 0
+            kill "$(cat "$dir/revert.pid")" 2>/dev/null
+            bash -c "$(cat "$dir/revert")" && rm "$dir/revert""#;
+        self.run(script, SHORT).map(drop)
     }
 
     /// Returns the memory that the server has pinned for devices, in KiB.
@@ -188,10 +226,18 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        // Without a folder of its own there is no server, and no file of ours that names one.
+        if self.folder == SHARED_FOLDER {
+            return;
+        }
         // The host may be gone, and what is left is a folder of /tmp.
         drop(self.stop());
-        if self.folder != "/tmp" {
-            drop(self.run(r#"rm -rf "$dir""#, SHORT));
-        }
+        drop(self.undo());
+        drop(self.run(r#"rm -rf "$dir""#, SHORT));
     }
+}
+
+/// Returns `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

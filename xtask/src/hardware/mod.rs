@@ -11,6 +11,7 @@ mod rows;
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,8 +34,7 @@ use crate::vm::{self, SHARE_IN_GUEST, VmEnd, VmOptions};
 /// Arguments of `cargo xtask hardware`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HardwareOptions {
-    /// The other host, by the name that ssh knows. Its user needs no repository, but bash and, for
-    /// the rows of `--disruptive`, root's rights.
+    /// The other host, by the name that ssh knows. Its user needs no repository, but bash.
     #[arg(long, value_name = "HOST", required_unless_present = "list")]
     peer: Option<String>,
     /// The other host's address on the RDMA network, if ssh reaches it by another one.
@@ -53,6 +53,7 @@ pub(crate) struct HardwareOptions {
     #[arg(long)]
     list: bool,
     /// Run the rows that take the other host's link down, drop its packets or reset its device.
+    /// They need root's rights on both hosts.
     #[arg(long)]
     disruptive: bool,
     /// The folder with the programs on both hosts, instead of building and copying them.
@@ -127,7 +128,11 @@ pub(crate) fn run(options: &HardwareOptions) -> Result<()> {
 /// Makes both hosts ready.
 fn meet(options: &HardwareOptions) -> Result<Pair> {
     let peer = options.peer.as_deref().context("--peer is needed")?;
-    let address = options.peer_address.as_deref().unwrap_or(peer);
+    let address = match &options.peer_address {
+        Some(address) => address.clone(),
+        None => address_of(peer)?,
+    };
+    let address = address.as_str();
     let built;
     let programs = match &options.programs {
         Some(folder) => folder,
@@ -143,6 +148,16 @@ fn meet(options: &HardwareOptions) -> Result<Pair> {
         b.copy_programs()?;
     }
     Ok(Pair { a, b, is_short: options.short })
+}
+
+/// Returns the address of a host that ssh knows as `peer`.
+fn address_of(peer: &str) -> Result<String> {
+    let host = peer.rsplit('@').next().unwrap_or(peer);
+    let found = (host, 0).to_socket_addrs().ok().and_then(|mut found| found.next());
+    let address = found.with_context(|| {
+        format!("no address of {host}, which may be an alias of ssh: --peer-address names it")
+    })?;
+    Ok(address.ip().to_string())
 }
 
 /// Builds the programs as they are measured, and returns their folder.

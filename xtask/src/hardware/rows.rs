@@ -11,6 +11,9 @@ use super::outcome::{Bound, Outcome, last_numbers, number_after};
 /// A load of one client. In emulation it takes minutes.
 const LOAD: Duration = Duration::from_secs(300);
 
+/// Time of a load, whatever the devices do in it.
+const LOAD_MILLIS: u64 = 4_000;
+
 /// The memory that a connection pins on mlx5: send queues, its share of the completion queue, and
 /// three slots, by the formulas of libmlx5 with 124 bytes inline.
 const PINNED_KIB: f64 = 72.0;
@@ -46,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
     row("queues", "8 MiB downloads over 1, 2 and 4 queue pairs for READs", queues),
     row("bond", "the lesser port of a bond carries 40 % of 8 MiB downloads", bond),
     row("closes", "200 clients killed in mid-message leave nothing pinned", closes),
-    row("killed", "a killed server: its client knows within a second", killed),
+    row("killed", "a killed server: its client ends within a second", killed),
     disruptive("mtu", "a VLAN of 1,500 bytes on a wider port stays on RDMA", mtu),
     disruptive("flap-100ms", "a link that is down for 100 ms fails no call", flap_short),
     disruptive("flap-3s", "after 3 s without a link, calls are on RDMA again", flap_long),
@@ -72,9 +75,20 @@ struct Served<'a> {
     address: String,
 }
 
+/// The end of a client.
+struct Called {
+    /// The line that it printed, if no call failed.
+    line: Result<String>,
+    at: Instant,
+}
+
 impl<'a> Served<'a> {
     fn start(pair: &'a Pair, options: &str) -> Result<Self> {
-        Ok(Self { pair, address: pair.b.serve(options)? })
+        Self::start_at(pair, &pair.b.address, options)
+    }
+
+    fn start_at(pair: &'a Pair, address: &str, options: &str) -> Result<Self> {
+        Ok(Self { pair, address: pair.b.serve(address, options)? })
     }
 
     /// Runs a client on A and returns the line that it prints.
@@ -83,15 +97,18 @@ impl<'a> Served<'a> {
         self.pair.a.run(&script, LOAD)
     }
 
-    /// Runs a client on A while `meanwhile` runs here.
+    /// Runs a client on A while `meanwhile` runs here, which can ask if the client has ended.
     fn call_during<T>(
         &self,
         arguments: &str,
-        meanwhile: impl FnOnce() -> Result<T>,
-    ) -> Result<(Result<String>, T)> {
+        meanwhile: impl FnOnce(&dyn Fn() -> bool) -> Result<T>,
+    ) -> Result<(Called, T)> {
         thread::scope(|scope| {
-            let client = scope.spawn(|| self.call(arguments));
-            let done = meanwhile();
+            let client = scope.spawn(|| {
+                let line = self.call(arguments);
+                Called { line, at: Instant::now() }
+            });
+            let done = meanwhile(&|| client.is_finished());
             let called = client.join().ok().context("the client's thread panicked")?;
             Ok((called, done?))
         })
@@ -203,27 +220,30 @@ fn connections(pair: &Pair) -> Result<Outcome> {
     let counts: &[u64] = if pair.is_short { &[1, 8] } else { &[1, 100, 1000] };
     let is_mlx5 = pair.devices()?.iter().all(|device| device.starts_with("mlx5"));
     for &count in counts {
-        let served = Served::start(pair, "")?;
+        let options = format!("--rdma-connections {}", count.max(256));
+        let served = Served::start(pair, &options)?;
         let before = pair.b.pinned_kib()?;
-        let calls = count * pair.pick(20_000, 300);
-        let arguments =
-            format!("--connections {count} --in-flight {count} --warm-up 0 --calls {calls}");
+        let arguments = format!(
+            "{options} --connections {count} --in-flight {count} --warm-up 0 --millis {LOAD_MILLIS}"
+        );
         let began = Instant::now();
-        let (line, most) = served.call_during(&arguments, || {
+        let (called, most) = served.call_during(&arguments, |has_ended| {
             let mut most = before;
-            // Until the memory stops growing: all connections are there.
-            for _ in 0..100 {
-                thread::sleep(Duration::from_millis(200));
-                let now = pair.b.pinned_kib()?;
-                if now > before && now <= most {
-                    break;
-                }
-                most = most.max(now);
+            while !has_ended() {
+                most = most.max(pair.b.pinned_kib()?);
+                thread::sleep(Duration::from_millis(100));
             }
             Ok(most)
         })?;
-        read(&mut outcome, &line?, "p50 ")?;
-        outcome.measure(format!("{count}: whole run"), began.elapsed().as_secs_f64(), "s", None);
+        let took = called.at - began;
+        read(&mut outcome, &called.line?, "p50 ")?;
+        let connecting = took.saturating_sub(Duration::from_millis(LOAD_MILLIS));
+        outcome.measure(
+            format!("{count}: to connect, at most"),
+            connecting.as_secs_f64(),
+            "s",
+            None,
+        );
         let each = (most - before) / count as f64;
         let bound = (is_mlx5 && count > 1).then_some(Bound::AtMost(PINNED_KIB * 1.1));
         outcome.measure(format!("{count}: pinned on B a connection"), each, "KiB", bound);
@@ -369,19 +389,23 @@ fn closes(pair: &Pair) -> Result<Outcome> {
 fn killed(pair: &Pair) -> Result<Outcome> {
     let mut outcome = Outcome::new();
     let served = Served::start(pair, "")?;
-    let arguments = "--size 64 --warm-up 0 --calls 100000000";
-    let (called, at) = served.call_during(arguments, || {
+    let arguments = "--size 64 --warm-up 0 --millis 60000";
+    let (called, (before, after)) = served.call_during(arguments, |_| {
         thread::sleep(Duration::from_secs(pair.pick(2, 8)));
+        let before = Instant::now();
         pair.b.stop()?;
-        Ok(Instant::now())
+        Ok((before, Instant::now()))
     })?;
-    let took = at.elapsed().as_secs_f64();
-    match called {
+    match called.line {
         Ok(line) => outcome.fail(format!("all calls were answered: {line}")),
         Err(error) => outcome.print(format!("{error:#}")),
     }
+    // The server dies between the two.
     let bound = (!pair.is_short).then_some(Bound::AtMost(1.0));
-    outcome.measure("until the client ended", took, "s", bound);
+    let least = called.at.saturating_duration_since(after).as_secs_f64();
+    outcome.measure("from the kill to the client's end, at least", least, "s", bound);
+    let most = called.at.saturating_duration_since(before).as_secs_f64();
+    outcome.measure("with the time of ssh, at most", most, "s", None);
     Ok(outcome)
 }
 
@@ -389,28 +413,25 @@ fn mtu(pair: &Pair) -> Result<Outcome> {
     if pair.devices()?.iter().any(|device| device.starts_with("rxe")) {
         return Ok(Outcome::skipped("a Soft-RoCE device has one network device"));
     }
-    let up = |address: &str, netdev: &str| {
-        format!(
-            "ip link add link {netdev} name farcall-vlan type vlan id 99 && \
-             ip link set farcall-vlan mtu 1500 up && ip address add {address}/30 dev farcall-vlan"
-        )
+    let change = |host: &Host, address: &str, netdev: &str| {
+        let up = format!(
+            "ip link add link {netdev} name farcall-vlan type vlan id 99
+            ip link set farcall-vlan mtu 1500 up
+            ip address add {address}/30 dev farcall-vlan"
+        );
+        host.change(&up, "ip link del farcall-vlan")
     };
     let here = pair.a.run(&format!("netdev_to {}", pair.b.address), SHORT)?;
     let mut outcome = Outcome::new();
-    let ran = (|| {
-        pair.a.run(&up("198.18.99.1", here.trim()), SHORT)?;
-        pair.b.run(&up("198.18.99.2", &pair.netdev()?), SHORT)?;
-        let served = Served::start(pair, "")?;
-        let port = served.address.rsplit_once(':').context("the server has no port")?.1;
-        let script = format!(
-            r#""$bin/farcall-bench" client auto://198.18.99.2:{port} --size 65536 --calls 2000"#
-        );
-        pair.a.run(&script, LOAD)
+    let called = (|| {
+        change(&pair.a, "198.18.99.1", here.trim())?;
+        change(&pair.b, "198.18.99.2", &pair.netdev()?)?;
+        let served = Served::start_at(pair, "198.18.99.2", "")?;
+        served.call("--size 65536 --calls 2000")
     })();
-    for host in [&pair.a, &pair.b] {
-        host.run("ip link del farcall-vlan 2>/dev/null; true", SHORT)?;
-    }
-    read(&mut outcome, &ran?, "p50 ")?;
+    let undone = [pair.a.undo(), pair.b.undo()];
+    read(&mut outcome, &called?, "p50 ")?;
+    undone.into_iter().collect::<Result<()>>()?;
     Ok(outcome)
 }
 
@@ -422,9 +443,9 @@ fn flap(pair: &Pair, served: &Served<'_>, seconds: f64) -> Result<Result<String>
         "nohup bash -c 'sleep 1; ip link set {netdev} down; sleep {seconds}; ip link set {netdev} \
          up' >/dev/null 2>&1 </dev/null &"
     );
-    let arguments = format!("--size 64 --warm-up 0 --calls {}", pair.pick(500_000, 4_000));
-    let (called, ()) = served.call_during(&arguments, || pair.b.run(&script, SHORT).map(drop))?;
-    Ok(called)
+    let arguments = format!("--size 64 --warm-up 0 --millis {}", LOAD_MILLIS + 3_000);
+    let (called, ()) = served.call_during(&arguments, |_| pair.b.run(&script, SHORT).map(drop))?;
+    Ok(called.line)
 }
 
 fn flap_short(pair: &Pair) -> Result<Outcome> {
@@ -458,15 +479,19 @@ fn flap_long(pair: &Pair) -> Result<Outcome> {
 }
 
 fn loss(pair: &Pair) -> Result<Outcome> {
+    if pair.devices()?.iter().any(|device| !device.starts_with("rxe")) {
+        let reason = "packets of a NIC's queue pairs do not pass netem: lose them at the switch";
+        return Ok(Outcome::skipped(reason));
+    }
     let mut outcome = Outcome::new();
     let netdev = pair.netdev()?;
     let served = Served::start(pair, "")?;
     let add = format!("tc qdisc add dev {netdev} root netem loss 0.1%");
-    if let Err(error) = pair.b.run(&add, SHORT) {
+    if let Err(error) = pair.b.change(&add, &format!("tc qdisc del dev {netdev} root")) {
         return Ok(Outcome::skipped(format!("B cannot lose packets: {error:#}")));
     }
     let called = served.call(&format!("--size 64 --calls {}", pair.pick(200_000, 1_000)));
-    pair.b.run(&format!("tc qdisc del dev {netdev} root"), SHORT)?;
+    pair.b.undo()?;
     read(&mut outcome, &called?, "p99 ")?;
     Ok(outcome)
 }
@@ -481,10 +506,10 @@ fn firmware(pair: &Pair) -> Result<Outcome> {
     let reset = format!(
         "mlxfwreset -y -d $(basename $(readlink /sys/class/infiniband/{device}/device)) reset"
     );
-    let arguments = "--size 64 --warm-up 0 --calls 5000000";
-    let (called, printed) = served.call_during(arguments, || pair.b.run(&reset, LOAD))?;
+    let arguments = "--size 64 --warm-up 0 --millis 60000";
+    let (called, printed) = served.call_during(arguments, |_| pair.b.run(&reset, LOAD))?;
     outcome.print(printed);
-    outcome.print(called.unwrap_or_else(|error| format!("calls in flight failed: {error:#}")));
+    outcome.print(called.line.unwrap_or_else(|error| format!("calls in flight failed: {error:#}")));
     read(&mut outcome, &served.call("--size 64 --warm-up 0 --calls 200")?, "p50 ")?;
     Ok(outcome)
 }
