@@ -15,6 +15,10 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use farcall_testkit::process::bounded;
 use serde::{Deserialize, Serialize};
 
+/// Lines of a failed job's output that are shown once more at the end of all: a page of a log
+/// viewer, which a failed test and its backtrace fit into.
+const END_LINES: usize = 60;
+
 /// One program of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -75,16 +79,16 @@ pub fn run(jobs: &[Job]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Returns an error if one has failed, with the names of all that have, or if an output cannot be
-/// kept.
+/// Returns an error if one has failed, with the names of all that have and, in lines of their own,
+/// the ends of their outputs, or if an output cannot be kept.
 pub fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
     let left = Mutex::new(jobs.iter());
     let failed = Mutex::new(Vec::new());
     let next = || lock(&left).next().filter(|_| !interrupt::requested());
     let work = || {
         while let Some(job) = next() {
-            if !run_apart(job)? {
-                lock(&failed).push(job.name.clone());
+            if let Some(end) = run_apart(job)? {
+                lock(&failed).push((job.name.clone(), end));
             }
         }
         anyhow::Ok(())
@@ -98,11 +102,14 @@ pub fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
     if interrupt::requested() {
         bail!("interrupted");
     }
-    all_passed(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.sort_unstable();
+    let (names, ends): (_, Vec<String>) = failed.into_iter().unzip();
+    all_passed(names).map_err(|error| anyhow!("{error}\n{}", ends.join("\n")))
 }
 
-/// Runs `job`, shows what it printed, and returns whether it passed.
-fn run_apart(job: &Job) -> Result<bool> {
+/// Runs `job` and shows what it printed. Returns the end of that if it failed.
+fn run_apart(job: &Job) -> Result<Option<String>> {
     let mut output = tempfile::tempfile().context("no file for a job's output")?;
     let mut command = job.command();
     command.stdout(output.try_clone()?).stderr(output.try_clone()?);
@@ -113,8 +120,15 @@ fn run_apart(job: &Job) -> Result<bool> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "=== {}", job.name)?;
     stdout.write_all(&shown)?;
-    writeln!(stdout, "{}", verdict(job, seconds, &result))?;
-    Ok(result.is_ok())
+    let verdict = verdict(job, seconds, &result);
+    writeln!(stdout, "{verdict}")?;
+    Ok(result.is_err().then(|| format!("{}\n{verdict}", end_of(&String::from_utf8_lossy(&shown)))))
+}
+
+/// Returns the last lines of an output.
+pub(crate) fn end_of(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(END_LINES)..].join("\n")
 }
 
 fn timed(work: impl FnOnce() -> Result<()>) -> (f64, Result<()>) {
@@ -236,7 +250,11 @@ mod tests {
         let meet = [job("reads", &format!("cat {pipe}")), job("writes", &format!("echo > {pipe}"))];
         run(&[job("makes", &format!("mkfifo {pipe}"))]).unwrap();
         run_at_once(&meet, 2).unwrap();
-        let jobs = [job("second", "exit 1"), job("third", "exit 0"), job("first", "exit 1")];
-        assert_eq!(run_at_once(&jobs, 2).unwrap_err().to_string(), "failed: first, second");
+        let jobs =
+            [job("second", "seq 1000; exit 1"), job("third", "exit 0"), job("first", "exit 1")];
+        let failed = run_at_once(&jobs, 2).unwrap_err().to_string();
+        let lines: Vec<_> = failed.lines().collect();
+        assert!(lines[0] == "failed: first, second" && lines.contains(&"1000"), "{failed}");
+        assert!(!lines.contains(&"900"), "the end of the output alone: {failed}");
     }
 }

@@ -14,6 +14,7 @@ use tempfile::NamedTempFile;
 
 use super::step::CheckStep;
 use super::summary::StepOutcome;
+use crate::batch;
 use crate::kernel::Series;
 
 /// Maximum time from the start of the child to its end. Each of its steps has a limit of its own.
@@ -79,7 +80,10 @@ impl Beside {
                 let count = self.step_count;
                 Ok(StepOutcome::Passed(Some(format!("{count} steps in {seconds} s, above"))))
             }
-            CommandEnd::Exited(_) => bail!("a step beside the others failed, see above"),
+            CommandEnd::Exited(_) => {
+                let end = batch::end_of(&String::from_utf8_lossy(&output));
+                bail!("a step beside the others failed, see above\n{end}")
+            }
             CommandEnd::Expired => bail!("still running after {} s", LIMIT.as_secs()),
         }
     }

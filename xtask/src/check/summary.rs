@@ -89,13 +89,23 @@ impl fmt::Display for Summary {
         writeln!(f, "{}", columns.heading())?;
         for (step, cost, outcome) in &self.rows {
             let name = step.map_or("beside".to_owned(), |step| step.to_string());
-            writeln!(f, "{}", line(name, *cost, outcome.to_string()))?;
+            let outcome = outcome.to_string();
+            let outcome = outcome.lines().next().unwrap_or_default().to_owned();
+            writeln!(f, "{}", line(name, *cost, outcome))?;
         }
         let total = self.total();
         let minutes = format!("{:.0} minutes", total.wall.as_secs_f64() / 60.0);
         writeln!(f, "{}", line("sum".to_owned(), total, minutes))?;
         for (step, growth) in self.grown() {
             writeln!(f, "{step} took {growth:.1} times the processor time of its record")?;
+        }
+        // Last, where a reader of a long log looks first.
+        for (_, _, outcome) in &self.rows {
+            if let StepOutcome::Failed(reason) = outcome
+                && let Some((failed, printed)) = reason.split_once('\n')
+            {
+                writeln!(f, "\n=== {failed}\n{printed}")?;
+            }
         }
         Ok(())
     }
@@ -146,6 +156,16 @@ mod tests {
                      sum               106.2    221.0  2 minutes\n";
         assert_eq!(summary.to_string(), table);
         assert_eq!(summary.failed_count(), 1);
+    }
+
+    #[test]
+    fn a_failure_of_several_lines_is_shown_below_the_table() {
+        let mut summary = Summary::default();
+        let reason = "failed: first\npanicked\n=== first: FAILED";
+        summary.add(CheckStep::Unit, Cost::default(), StepOutcome::Failed(reason.into()));
+        let text = summary.to_string();
+        assert!(text.contains("  FAILED: failed: first\nsum "), "{text}");
+        assert!(text.ends_with("\n\n=== failed: first\npanicked\n=== first: FAILED\n"), "{text}");
     }
 
     /// A summary of steps that took so many times their records.
