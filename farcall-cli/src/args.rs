@@ -492,7 +492,12 @@ fn codes(text: &str) -> Result<Codes, String> {
     });
     let named: Vec<_> = named.collect::<Result<_, _>>()?;
     let chosen = all().filter(|code| named.contains(code) != is_inverted).map(i32::from);
-    Ok(Codes(chosen.collect()))
+    let chosen: Vec<i32> = chosen.collect();
+    // The server takes an empty list for all.
+    if chosen.is_empty() {
+        return Err("no status is left".to_owned());
+    }
+    Ok(Codes(chosen))
 }
 
 /// Reads `1%` or `0.5` as millionths.

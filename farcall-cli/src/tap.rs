@@ -62,7 +62,12 @@ pub(crate) async fn run(global: &Global, args: &TapArgs, output: &Output) -> Res
     let mut calls = Vec::new();
     for (name, channel) in &servers {
         let request = global.request(choice.clone());
-        let watch = client::server_streaming(channel, &SERVICE.methods[1], request).await;
+        let watch = client::server_streaming(channel, &SERVICE.methods[1], request);
+        // A server that hangs must not keep the others' calls back without an end.
+        let watch = match tokio::time::timeout(target::connect_limit(&global), watch).await {
+            Ok(watch) => watch,
+            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        };
         let watch = watch.map_err(|status| top::first_failure(name, &status))?;
         calls.push(watch.into_inner().map(move |call: Result<EndedCall, _>| (name, call)));
     }

@@ -170,11 +170,14 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 
 /// Returns the number of connections by path.
 fn connections(snapshot: &Snapshot) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    // There are fewer transports. A server may name any number.
-    for path in snapshot.paths.iter().take(TRANSPORTS_MAX) {
-        let count: &mut u64 = counts.entry(short(&path.transport)).or_default();
-        *count = count.saturating_add(path.count);
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for path in &snapshot.paths {
+        let transport = short(&path.transport);
+        // There are fewer transports. A server may name any number.
+        if counts.len() < TRANSPORTS_MAX || counts.contains_key(&transport) {
+            let count = counts.entry(transport).or_default();
+            *count = count.saturating_add(path.count);
+        }
     }
     counts
 }

@@ -155,12 +155,12 @@ fn refused(error: &ConnectError, host: &str) -> Finding {
     }
 }
 
-/// The findings about the paths of a connected channel. Returns true if all servers are on RDMA.
 /// Returns a host as addresses have it: IPv6 in brackets.
 fn in_address(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
+/// The findings about the paths of a connected channel. Returns true if all servers are on RDMA.
 async fn judge(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<Finding>) -> bool {
     let servers = target::settled(channel, target::connect_limit(global)).await;
     let mut are_upgraded = !servers.is_empty();

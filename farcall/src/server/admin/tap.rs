@@ -97,10 +97,15 @@ impl Watcher {
         if choice.method.is_empty() {
             choice.method = "*".to_owned();
         }
+        let has_choice = !choice.codes.is_empty();
         // All that gRPC has, at most.
         choice.codes.retain(|code| Code::from(*code) as i32 == *code);
         choice.codes.sort_unstable();
         choice.codes.dedup();
+        // An empty list stands for all codes.
+        if has_choice && choice.codes.is_empty() {
+            return Err(Status::invalid_argument("none of the codes is gRPC's"));
+        }
         let (queue, receiver) = mpsc::channel(QUEUE_LEN);
         let (chosen, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((Self { choice, chosen, dropped, queue }, receiver))
