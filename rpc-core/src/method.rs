@@ -15,14 +15,16 @@ use crate::payload::encode::Detach;
 const PATH_LEN_MAX: usize = 1024;
 
 /// Path of a method that answers the calls of every method that its server does not have, for a
-/// gateway. Clients of gRPC and grpc-web reach it; those of farcall's own protocol call the methods
-/// that a server lists.
+/// gateway. Calls of gRPC and grpc-web reach it by any path; farcall's own clients by this one.
 ///
-/// The server passes the path of the call in the metadata [`CALLED_PATH_KEY`].
+/// The path of the call is in the metadata [`CALLED_PATH_KEY`].
 pub const ANY_METHOD_PATH: &str = "/*";
 
-/// Key of metadata with the path of a call that [`ANY_METHOD_PATH`] answers. The server sets it, in
-/// place of what a client sends under this key.
+/// Key of metadata with the path of a call that [`ANY_METHOD_PATH`] answers.
+///
+/// The server sets it for gRPC and grpc-web, in place of what a client sends under this key. A
+/// client of farcall's own protocol chooses the value: a gateway decides by the path itself which
+/// calls it passes on.
 pub const CALLED_PATH_KEY: &str = "farcall-called-path";
 
 /// A protobuf service: its full name and its methods in the order of the `.proto`.

@@ -48,12 +48,8 @@ const FAILED_MAX: usize = 8;
 /// // Once a stub has made the call with `request`:
 /// println!("{}", explain.explanation());
 /// ```
-#[derive(Debug, Clone)]
-pub struct Explain {
-    marks: Arc<Mutex<Marks>>,
-    /// The same marks, for transports.
-    frame: Arc<dyn FrameMarks>,
-}
+#[derive(Debug, Clone, Default)]
+pub struct Explain(Arc<Mutex<Marks>>);
 
 /// A part of a call's time, in the order in which a call passes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -210,9 +206,10 @@ impl CallExplanation {
 
 impl fmt::Display for CallExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} us:", micros(self.total))?;
-        for (stage, time) in &self.stages {
-            write!(f, " {} {} ", stage.name(), micros(*time))?;
+        write!(f, "{} us", micros(self.total))?;
+        for (index, (stage, time)) in self.stages.iter().enumerate() {
+            let before = if index == 0 { ':' } else { ',' };
+            write!(f, "{before} {} {}", stage.name(), micros(*time))?;
         }
         Ok(())
     }
@@ -297,25 +294,32 @@ impl Explain {
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {
-        locked(&self.marks)
+        locked(&self.0)
     }
 
-    /// Begins the account that a request's extensions ask for.
+    /// Begins the account that the request of a stub's call asks for. A value that was used before
+    /// is emptied: it tells of this call from now on.
     #[inline]
     pub(crate) fn begin(extensions: &Extensions) -> Option<Self> {
         let this = extensions.get::<Self>()?;
-        let mut marks = this.marks();
-        // A value that has been used tells of this call from now on.
-        if marks.began.is_none() || marks.ended.is_some() {
-            *marks = Marks { began: Some(Instant::now()), ..Marks::default() };
-        }
-        drop(marks);
+        *this.marks() = Marks { began: Some(Instant::now()), ..Marks::default() };
         Some(this.clone())
     }
 
-    /// Records the call's end.
-    pub(crate) fn end(&self) {
-        self.marks().ended = Some(Instant::now());
+    /// Begins the account in a layer, unless the stub above has begun it.
+    pub(crate) fn join(&self) {
+        self.marks().began.get_or_insert_with(Instant::now);
+    }
+
+    /// Records the call's end, and the failure that ended it if that is of no attempt: a deadline
+    /// of this side, a response that cannot be decoded.
+    pub(crate) fn end(&self, failure: Option<&Status>) {
+        let mut marks = self.marks();
+        marks.ended = Some(Instant::now());
+        let recorded = u32::try_from(marks.failed.len()).unwrap_or(u32::MAX);
+        if let Some(status) = failure.filter(|_| recorded < marks.attempts.max(1)) {
+            marks.fail(status);
+        }
     }
 
     /// Runs the encoding of a call that is encoded before its attempts.
@@ -344,11 +348,7 @@ impl Explain {
 
     /// Records that an attempt has failed.
     pub(crate) fn fail_attempt(&self, status: &Status) {
-        let mut marks = self.marks();
-        if marks.failed.len() < FAILED_MAX {
-            let message = PeerText::new(status.message()).to_string();
-            marks.failed.push((status.code(), message));
-        }
+        self.marks().fail(status);
     }
 
     /// Takes over the attempt of another account, whose answer is the call's. `attempts` side by
@@ -366,9 +366,11 @@ impl Explain {
     }
 
     /// Records that a connection takes an encoded call.
-    pub(crate) fn ready(&self, connection: ConnectionInfo) {
+    pub(crate) fn ready(&self, connection: impl FnOnce() -> ConnectionInfo) {
+        // The look at the connection is no part of the wait for it.
+        let (at, connection) = (Instant::now(), connection());
         let mut marks = self.marks();
-        marks.attempt.ready = Some(Instant::now());
+        marks.attempt.ready = Some(at);
         marks.attempt.connection = Some(connection);
     }
 
@@ -380,13 +382,20 @@ impl Explain {
         encoded
     }
 
-    /// Records that the transport has the request, and its connection with what it has copied.
-    pub(crate) fn sent(&self, request: ExplainedFrame, connection: ConnectionInfo, copied: u64) {
+    /// Records that the transport has the request, and its connection with what that had copied
+    /// before.
+    pub(crate) fn sent(
+        &self,
+        request: ExplainedFrame,
+        copied: u64,
+        connection: impl FnOnce() -> ConnectionInfo,
+    ) {
+        let (at, connection) = (Instant::now(), connection());
         let mut marks = self.marks();
         let attempt = &mut marks.attempt;
         // A transport that waits for credits marks its posts itself.
         if attempt.posting.is_none() && !request.protocol.marks_posts {
-            attempt.posted = Some(Instant::now());
+            attempt.posted = Some(at);
         }
         attempt.request = Some(request);
         // A response may be here already. Then the counts of both are known.
@@ -403,10 +412,11 @@ impl Explain {
     }
 
     /// Records the arrival of a response, and what its connection has copied until now.
-    pub(crate) fn delivered(&self, reply: ExplainedFrame, copied: u64) {
+    pub(crate) fn delivered(&self, reply: ExplainedFrame, copied: impl FnOnce() -> u64) {
+        let (at, copied) = (Instant::now(), copied());
         let mut marks = self.marks();
         let attempt = &mut marks.attempt;
-        attempt.delivered = Some(Instant::now());
+        attempt.delivered = Some(at);
         attempt.reply = Some(reply);
         attempt.copied = match attempt.request {
             Some(_) => attempt.copied.map(|before| copied.saturating_sub(before)),
@@ -427,16 +437,10 @@ impl Explain {
         }
     }
 
-    /// Returns the marks that a transport makes.
-    pub(crate) fn frame(&self) -> &Arc<dyn FrameMarks> {
-        &self.frame
-    }
-}
-
-impl Default for Explain {
-    fn default() -> Self {
-        let marks = Arc::<Mutex<Marks>>::default();
-        Self { frame: Arc::<Mutex<Marks>>::clone(&marks), marks }
+    /// Returns the marks that a transport makes on the current attempt.
+    pub(crate) fn frame(&self) -> Arc<dyn FrameMarks> {
+        let attempt = self.marks().attempts;
+        Arc::new(AttemptFrame { marks: Arc::clone(&self.0), attempt })
     }
 }
 
@@ -445,21 +449,35 @@ fn locked(marks: &Mutex<Marks>) -> MutexGuard<'_, Marks> {
     marks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl FrameMarks for Mutex<Marks> {
+/// The marks on the frame of one attempt. A transport may keep them for longer than the attempt:
+/// those that come later are of no other one.
+#[derive(Debug)]
+struct AttemptFrame {
+    marks: Arc<Mutex<Marks>>,
+    attempt: u32,
+}
+
+impl AttemptFrame {
+    fn mark(&self, mark: impl FnOnce(&mut AttemptMarks)) {
+        let mut marks = locked(&self.marks);
+        if marks.attempts == self.attempt {
+            mark(&mut marks.attempt);
+        }
+    }
+}
+
+impl FrameMarks for AttemptFrame {
     fn posting(&self) {
-        locked(self).attempt.posting = Some(Instant::now());
+        self.mark(|attempt| attempt.posting = Some(Instant::now()));
     }
 
     fn posted(&self) {
-        locked(self).attempt.posted = Some(Instant::now());
+        self.mark(|attempt| attempt.posted = Some(Instant::now()));
     }
 
     fn released(&self) {
-        let mut marks = locked(self);
         // Memory that was given back unused has not been read.
-        if marks.attempt.posted.is_some() {
-            marks.attempt.released = Some(Instant::now());
-        }
+        self.mark(|attempt| attempt.released = attempt.posted.map(|_| Instant::now()));
     }
 }
 
@@ -510,6 +528,13 @@ impl Timeline {
 }
 
 impl Marks {
+    fn fail(&mut self, status: &Status) {
+        if self.failed.len() < FAILED_MAX {
+            let message = PeerText::new(status.message()).to_string();
+            self.failed.push((status.code(), message));
+        }
+    }
+
     fn stages(&self) -> (Duration, Vec<(CallStage, Duration)>) {
         let Some(began) = self.began else { return Default::default() };
         let attempt = &self.attempt;
@@ -661,6 +686,55 @@ mod tests {
         ] {
             assert_eq!(times(hostile), None, "{hostile:?}");
         }
+    }
+
+    #[test]
+    fn an_account_is_one_line_of_stages() {
+        let mut account =
+            CallExplanation { total: Duration::from_micros(212), ..Default::default() };
+        assert_eq!(account.to_string(), "212 us");
+        let micros = Duration::from_micros;
+        account.stages = vec![(CallStage::Queue, micros(3)), (CallStage::Handler, micros(188))];
+        assert_eq!(account.to_string(), "212 us: queue 3.0, handler 188");
+    }
+
+    #[test]
+    fn late_marks_of_an_attempt_are_not_the_next_ones() {
+        let explain = Explain::new();
+        explain.begin_attempt("tcp://one");
+        let first = explain.frame();
+        explain.begin_attempt("tcp://two");
+        let second = explain.frame();
+        second.posted();
+        first.posting();
+        first.released();
+        let marks = explain.marks();
+        assert!(marks.attempt.posted.is_some());
+        assert_eq!((marks.attempt.posting, marks.attempt.released), (None, None));
+    }
+
+    #[test]
+    fn a_used_value_tells_of_the_next_call_alone() {
+        let (explain, mut extensions) = (Explain::new(), Extensions::new());
+        extensions.insert(explain.clone());
+        // Dropped before its end.
+        Explain::begin(&extensions).unwrap().begin_attempt("tcp://one");
+        explain.fail_attempt(&Status::unavailable("gone"));
+        Explain::begin(&extensions).unwrap().join();
+        let account = explain.explanation();
+        assert_eq!((account.attempts, account.failed.len(), account.endpoint), (0, 0, None));
+    }
+
+    #[test]
+    fn a_failure_of_this_side_is_part_of_the_account() {
+        let explain = Explain::new();
+        explain.begin_attempt("tcp://one");
+        explain.end(None);
+        assert!(explain.explanation().failed.is_empty());
+        explain.end(Some(&Status::deadline_exceeded("over time")));
+        explain.end(Some(&Status::deadline_exceeded("over time")));
+        let failed = explain.explanation().failed;
+        assert_eq!(failed, [(Code::DeadlineExceeded, "over time".to_owned())]);
     }
 
     #[test]

@@ -483,13 +483,6 @@ impl tower::Service<ClientCall> for Channel {
     fn call(&mut self, call: ClientCall) -> Self::Future {
         // The future outlives this service, which tower may drop or call again.
         let channel = self.clone();
-        Box::pin(async move {
-            let reply = Caller::call(&channel, call.into_call()).await;
-            // Where there are many servers, the attempt records its own.
-            if let Target::Direct(subchannel) = &channel.state.target {
-                subchannel.here().manager.record_answer(&reply);
-            }
-            reply
-        })
+        Box::pin(async move { Caller::call(&channel, call.into_call()).await })
     }
 }

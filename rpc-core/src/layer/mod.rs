@@ -14,7 +14,7 @@ pub(crate) use methods::method_indices;
 pub use methods::{
     ForMethods, ForMethodsLayer, LayerError, UnknownMethod, for_methods, into_status,
 };
-pub(crate) use trace::record_server;
+pub(crate) use trace::in_trace;
 pub use trace::{Trace, TraceLayer};
 
 use std::net::SocketAddr;

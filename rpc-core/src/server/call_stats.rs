@@ -208,7 +208,9 @@ impl CallStats {
 
     fn remove_watcher(&self, watcher: &Arc<dyn CallWatcher>) {
         let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
-        watchers.retain(|other| !Arc::ptr_eq(other, watcher));
+        // One place of it: a program may have added it twice.
+        let place = watchers.iter().position(|other| Arc::ptr_eq(other, watcher));
+        let _removed = place.map(|place| watchers.swap_remove(place));
         self.is_watched.store(!watchers.is_empty(), Ordering::Relaxed);
     }
 

@@ -51,6 +51,7 @@ impl Router {
         // Rules that panic allow nothing. Those that name the methods of the first service cannot
         // know of the others.
         let first = operators.services.first();
+        let first = first.filter(|service| !service.methods.is_empty());
         let allowed = || first.is_some_and(|service| service.methods.iter().all(allows));
         catch_unwind(AssertUnwindSafe(allowed)).unwrap_or(false)
     }

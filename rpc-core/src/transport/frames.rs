@@ -24,7 +24,7 @@ pub struct OutFrame<'a> {
     head_len: usize,
     tail: Option<&'a Bytes>,
     head: &'a mut dyn WriteHead,
-    marks: Option<&'a Arc<dyn FrameMarks>>,
+    marks: Option<Arc<dyn FrameMarks>>,
 }
 
 /// A transport's protocols for small and for large frames.
@@ -102,15 +102,15 @@ impl<'a> OutFrame<'a> {
 
     /// The same frame, whose post the transport marks on the account of its call.
     #[must_use]
-    pub(crate) fn with_marks(mut self, marks: Option<&'a Arc<dyn FrameMarks>>) -> Self {
+    pub(crate) fn with_marks(mut self, marks: Option<Arc<dyn FrameMarks>>) -> Self {
         self.marks = marks;
         self
     }
 
     /// Returns the account of its call, if its caller has asked for one.
     #[must_use]
-    pub fn marks(&self) -> Option<&'a Arc<dyn FrameMarks>> {
-        self.marks
+    pub fn marks(&self) -> Option<&Arc<dyn FrameMarks>> {
+        self.marks.as_ref()
     }
 
     /// The length of the whole frame in bytes.

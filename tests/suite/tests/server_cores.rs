@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use farcall::client::unary;
+use farcall::client::{LayeredChannel, unary};
 use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::layer::{Trace, TraceLayer};
 use farcall::sim::SimNetwork;
 use farcall::{
     CallKind, Channel, Code, Idempotency, MethodDescriptor, Rdma, RdmaConfig, Request, Response,
@@ -251,6 +252,50 @@ async fn handlers_that_may_block_run_where_the_server_was_started() {
     .await
     .expect("its handler is dropped");
     rig.end().await.unwrap();
+}
+
+static HOPS: ServiceDescriptor =
+    ServiceDescriptor { name: "t.Hops", methods: &[method("/t.Hops/Trace")] };
+
+/// Answers with the context of the trace that its call belongs to, or with the next hop's answer.
+#[derive(Clone)]
+struct Hop(Option<LayeredChannel<Trace<Channel>>>);
+
+impl Service for Hop {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &HOPS
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        let next = self.0.clone();
+        call.unary(async move |request: Request<()>| match next {
+            Some(next) => unary(&next, &HOPS.methods[0], Request::new(())).await,
+            None => {
+                let context = request.metadata().get("traceparent").expect("the call is traced");
+                Ok(Response::new(context.to_str().expect("it is text").to_owned()))
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn calls_of_a_handler_that_may_block_belong_to_its_trace() {
+    let last = Rig::at("tcp://127.0.0.1:0", |builder| builder.add_service(Hop(None))).await;
+    let next = last.connect().await.layer(TraceLayer::new());
+    let add = |builder: ServerBuilder| {
+        builder.cores(1).layer(TraceLayer::new()).blocking(Hop(Some(next)))
+    };
+    let rig = Rig::at("tcp://127.0.0.1:0", add).await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let mut request = Request::new(());
+    let context = format!("00-{trace}-b7ad6b7169203331-01").parse().expect("it is ASCII");
+    request.metadata_mut().insert("traceparent", context);
+    let channel = rig.connect().await;
+    let called = unary::<(), String>(&channel, &HOPS.methods[0], request);
+    let context = tokio::time::timeout(LIMIT, called).await.expect("it is answered").unwrap();
+    assert!(context.get_ref().contains(trace), "{context:?}");
+    rig.end().await.unwrap();
+    last.end().await.unwrap();
 }
 
 #[tokio::test]

@@ -153,7 +153,7 @@ where
         let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
         let decoded = call.await.and_then(decode);
         // The account ends with the decoded message, not with its arrival.
-        explain.inspect(Explain::end);
+        explain.inspect(|explain| explain.end(decoded.as_ref().err()));
         decoded
     }
 }
@@ -178,7 +178,7 @@ where
         let call = pin!(caller.call(Call::new::<Resp>(method.into(), &mut parts, body)));
         let decoded = call.await.and_then(decode);
         // Of a stream of responses, the account ends with its headers.
-        explain.inspect(Explain::end);
+        explain.inspect(|explain| explain.end(decoded.as_ref().err()));
         decoded
     }
 }
@@ -212,7 +212,7 @@ where
     let explain = Explain::begin(&parts.extensions);
     let call = Call::new::<M>(method, &mut parts, Body::Untyped(&mut stream));
     let reply = caller.call(call).await;
-    explain.inspect(Explain::end);
+    explain.inspect(|explain| explain.end(reply.as_ref().err()));
     Ok(reply?.into_any_stream())
 }
 

@@ -21,15 +21,12 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
-use tonic::Status;
 
 use self::driver::{Driver, ManagerTask, Parked, now};
 use self::snapshot::{Requests, Snapshot, waiting};
-use crate::NotExecuted;
 use crate::balance::Connectivity;
 use crate::client::{ClientConfig, Connect, Established};
 use crate::connect::{ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy};
-use crate::layer::record_server;
 use crate::limits::log::LogLimit;
 use crate::policy::backoff::Reconnect;
 use crate::policy::breaker::{Breaker, FirstAttempt, PathCounts};
@@ -122,13 +119,6 @@ impl ConnectionManager {
     /// Returns true if its connections speak another protocol.
     pub(in crate::client) fn is_encoded(&self) -> bool {
         self.connector.is_encoded()
-    }
-
-    /// Records this server in the span of a call that it has answered.
-    pub(in crate::client) fn record_answer<T>(&self, made: &Result<T, Status>) {
-        if made.as_ref().err().is_none_or(|status| !NotExecuted::matches(status)) {
-            record_server(&self.address(), self.transport());
-        }
     }
 
     /// Returns the limit on the channel's log lines about its calls.

@@ -313,7 +313,6 @@ impl AttemptPath for EndpointPath<'_> {
             Err(Blame::Endpoint) => counted.failed(),
             Err(Blame::Caller) => {}
         }
-        subchannel.manager.record_answer(&made);
         made
     }
 

@@ -228,7 +228,7 @@ impl Session {
     fn explain_delivered(&self, explain: &Explain, header: &FrameHeader, delivery: Delivery) {
         let is_large = delivery == Delivery::Announced;
         let reply = self.explained(header.frame_len(), is_large);
-        explain.delivered(reply, self.copied_bytes());
+        explain.delivered(reply, || self.copied_bytes());
     }
 
     fn handle_stream(

@@ -103,8 +103,7 @@ impl Session {
     /// Records that the transport has a call's request, of `len` bytes.
     fn explain_sent(&self, explain: &Explain, len: u64, copied: u64) {
         let is_large = len > self.core.transport.frame_protocol().small_len_max;
-        let info = Connection::info(self);
-        explain.sent(self.explained(len, is_large), info, copied);
+        explain.sent(self.explained(len, is_large), copied, || Connection::info(self));
     }
 
     /// Returns true if the call's message is compressed before it is sent.

@@ -395,7 +395,7 @@ impl AttemptPath for EncodedPath<'_> {
         let Some(explain) = self.explain else {
             return connection.call(self.call.attempt()).await;
         };
-        explain.ready(connection.info());
+        explain.ready(|| connection.info());
         let mut made = connection.call(self.call.attempt()).await;
         explain.received();
         match &mut made {

@@ -199,6 +199,7 @@ impl Runtimes {
                 PLACE.set(place);
                 Arc::clone(&owned[place].manager)
             }
+            None if owned.len() >= RUNTIMES_MAX => Arc::clone(first),
             None => Self::enter(this, &runtime, first),
         })
     }

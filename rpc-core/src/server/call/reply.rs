@@ -196,7 +196,9 @@ impl Responder {
         self.release_permit();
         let mut trailers = extensions.remove::<Trailers>().map(|Trailers(trailers)| trailers);
         if let Some(arrived) = self.arrived.take() {
-            arrived.insert(trailers.get_or_insert_default());
+            let result = Ok(trailers.unwrap_or_default());
+            let result = self.with_times(&arrived, &metadata, result, Some(&message));
+            trailers = result.ok();
         }
         // Most replies have no metadata: their block is empty, and no map is made for it.
         let outcome = (trailers.is_some() || !metadata.is_empty())
@@ -239,6 +241,25 @@ impl Responder {
         }
     }
 
+    /// Returns the end of the answer with the server's times, if the answer fits with them: an
+    /// account of a call must not change its result.
+    #[cold]
+    fn with_times(
+        &self,
+        arrived: &ArrivedCall,
+        metadata: &MetadataMap,
+        result: Result<MetadataMap, Status>,
+        message: Option<&dyn Encode>,
+    ) -> Result<MetadataMap, Status> {
+        let mut timed = result.clone();
+        arrived.insert(match &mut timed {
+            Ok(trailers) => trailers,
+            Err(status) => status.metadata_mut(),
+        });
+        let outcome = Outcome { metadata: metadata.clone(), result: timed };
+        if self.answer(Some(&outcome), message).is_ok() { outcome.result } else { result }
+    }
+
     /// The session as what streams need of it.
     pub(in crate::server) fn io(&self) -> Arc<dyn SessionIo> {
         Arc::<CallsInFlight>::clone(&self.calls)
@@ -261,10 +282,7 @@ impl Responder {
             return PendingReply::DONE;
         }
         if let Some(arrived) = self.arrived.take() {
-            arrived.insert(match &mut result {
-                Ok(trailers) => trailers,
-                Err(status) => status.metadata_mut(),
-            });
+            result = self.with_times(&arrived, &MetadataMap::new(), result, None);
         }
         let outcome = Outcome { metadata: MetadataMap::new(), result };
         let answer = self.answer(Some(&outcome), None).unwrap_or_else(|refused| {

@@ -22,6 +22,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::connect::Bootstrap;
 use crate::handoff::{home, set_home};
+use crate::layer::in_trace;
 use crate::limits::log::LogLimit;
 use crate::server::{HandlerFuture, ServerCall, Service};
 use crate::{ServiceDescriptor, limited_log};
@@ -246,7 +247,7 @@ impl<S: Service> Service for BlockingService<S> {
     fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
         let Some(home) = home() else { return self.0.call(method, call) };
         let service = Arc::clone(&self.0);
-        let handling = home.spawn(async move { service.call(method, call).await });
+        let handling = home.spawn(in_trace(async move { service.call(method, call).await }));
         // Dropped where the call is cancelled, it ends the handler where that waits.
         let handling = AbortOnDropHandle::new(handling);
         Box::pin(async move {
