@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use rpc_core::Reason;
+use rpc_core::transport::CloseReason;
 
 use super::{Connection, Life};
 use crate::connection::buffers::Event;
@@ -70,10 +71,18 @@ impl Connection {
             // Under the lock, and so before the queue pair's destruction.
             bulk.push(FirmwareCommand::DeallocateWindow, move || {
                 let key = binding.remote().key;
-                drop(raw);
+                let revoked = raw.map_or(Ok(()), RawMemoryWindow::deallocate);
                 // Not before: a region that a window is bound to cannot be deregistered.
                 drop(binding);
-                this.handle(Event::Revoked(key));
+                match revoked {
+                    Ok(()) => this.handle(Event::Revoked(key)),
+                    // The peer may go on reading what the key opens, which stays until the queue
+                    // pair is destroyed.
+                    Err(error) => this.fail(CloseReason::Failed(Reason::new(
+                        format!("cannot take memory away from the peer: {error}"),
+                        error,
+                    ))),
+                }
             });
         }
         self.serve(bulk);

@@ -138,10 +138,11 @@ impl MemoryWindows {
         if window.owner == self.owner { self.raw.try_remove(window.index) } else { None }
     }
 
-    pub(crate) fn deallocate(&mut self, binding: Binding) {
-        drop(self.detach(&binding));
+    pub(crate) fn deallocate(&mut self, binding: Binding) -> Result<(), VerbsError> {
+        let deallocated = self.detach(&binding).map_or(Ok(()), RawMemoryWindow::deallocate);
         // Not before: a region that a window is bound to cannot be deregistered.
         drop(binding);
+        deallocated
     }
 
     pub(crate) fn deallocate_all(&mut self) {

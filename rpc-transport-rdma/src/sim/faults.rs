@@ -49,6 +49,8 @@ pub struct SimFaults {
     pub refused_receive: f64,
     /// Registering memory fails with `ENOMEM`.
     pub refused_registration: f64,
+    /// Deallocating a memory window fails with `EIO`, and the peer may go on reading through it.
+    pub kept_window: f64,
     /// Opening a device fails with `EBUSY`.
     pub busy_device: f64,
     /// A request breaks its queue pair.
@@ -98,6 +100,7 @@ impl Default for SimFaults {
             refused_post: 0.0,
             refused_receive: 0.0,
             refused_registration: 0.0,
+            kept_window: 0.0,
             busy_device: 0.0,
             broken_queue_pair: 0.0,
             purge_on_destroy: 0.0,

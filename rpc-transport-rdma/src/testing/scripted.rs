@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use crate::sim::SimDevice;
 use crate::sim::SimDeviceConfig;
+use crate::sim::SimFaults;
 use crate::sim::SimNetwork;
 use crate::sim::SimPort;
 use crate::sim::lab;
@@ -149,6 +150,10 @@ impl ScriptedDevice {
     /// Makes the device say that it has windows.
     pub(crate) fn claim_windows(&self) {
         self.device.enter(|state, index| state.devices[index].config.attributes.windows_max = 1000);
+    }
+
+    pub(crate) fn set_faults(&self, faults: SimFaults) {
+        self.network.set_faults(faults);
     }
 
     pub(crate) fn windows(&self) -> usize {

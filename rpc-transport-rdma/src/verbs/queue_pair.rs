@@ -215,8 +215,12 @@ impl QueuePair {
     /// that takes the key away afterwards fails the queue pair.
     ///
     /// A binding of another queue pair is none of this one's, and is only dropped.
-    pub fn deallocate_window(&mut self, binding: Binding) {
-        self.windows.deallocate(binding);
+    ///
+    /// # Errors
+    ///
+    /// Returns the device's error. The peer may go on reading until this queue pair is destroyed.
+    pub fn deallocate_window(&mut self, binding: Binding) -> Result<(), VerbsError> {
+        self.windows.deallocate(binding)
     }
 
     /// Takes a window that was allocated after this queue pair.

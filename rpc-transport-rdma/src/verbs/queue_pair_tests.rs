@@ -509,7 +509,7 @@ fn a_window_can_be_deallocated_while_it_is_bound() {
     let (bind, _buffer) = binding(&mut fixture);
     fixture.queue_pair.post(&mut VecDeque::from([Work::Bind(bind)])).unwrap();
     let bound = only_binding(fixture.complete(0, 0));
-    fixture.queue_pair.deallocate_window(bound);
+    fixture.queue_pair.deallocate_window(bound).unwrap();
     assert_eq!(fixture.sim.windows(), 0);
 }
 

@@ -207,6 +207,13 @@ pub unsafe trait RawMemoryWindow: Debug + Send + Sync {
     /// Records the key that a completed [`RawOperation::Bind`] gave it; the next request to bind
     /// starts from there.
     fn set_key(&mut self, key: RemoteKey);
+
+    /// Deallocates the window. Afterwards no peer reads through it any more.
+    ///
+    /// # Errors
+    ///
+    /// Returns the device's error. The window is leaked, and a peer may go on reading through it.
+    fn deallocate(self: Box<Self>) -> Result<(), VerbsError>;
 }
 
 /// A provider's name for one of its objects in a work request. Only the provider can interpret it;

@@ -158,6 +158,8 @@ impl Drop for SimContext {
     fn drop(&mut self) {
         self.fabric.enter(|state| {
             state.contexts.remove(&self.id);
+            // Those that the firmware did not deallocate.
+            state.windows.retain(|_, window| window.context != self.id);
             state.stop_waiting(self.id);
         });
     }

@@ -109,6 +109,8 @@ pub(crate) struct SimWindow {
     context: Arc<SimContext>,
     id: u32,
     key: RemoteKey,
+    /// Set once its deallocation was asked for, also if that failed.
+    is_freed: bool,
 }
 
 impl SimWindow {
@@ -132,7 +134,7 @@ impl SimWindow {
             state.windows.insert(id, window);
             Ok((id, RemoteKey(key)))
         })?;
-        Ok(Self { context, id, key })
+        Ok(Self { context, id, key, is_freed: false })
     }
 }
 
@@ -149,12 +151,34 @@ unsafe impl RawMemoryWindow for SimWindow {
     fn set_key(&mut self, key: RemoteKey) {
         self.key = key;
     }
+
+    fn deallocate(mut self: Box<Self>) -> Result<(), VerbsError> {
+        self.free()
+    }
+}
+
+impl SimWindow {
+    /// Deallocates the window once. It stays bound if that fails.
+    fn free(&mut self) -> Result<(), VerbsError> {
+        if std::mem::replace(&mut self.is_freed, true) {
+            return Ok(());
+        }
+        let operation = "deallocate a memory window";
+        self.context.command(operation, SimVerb::DeallocateWindow)?;
+        self.context.fabric.enter(|state| {
+            if state.roll(state.faults.kept_window) {
+                return Err(failed(operation, libc::EIO));
+            }
+            state.windows.remove(&self.id);
+            Ok(())
+        })
+    }
 }
 
 impl Drop for SimWindow {
     fn drop(&mut self) {
-        let _ = self.context.command("deallocate a memory window", SimVerb::DeallocateWindow);
-        self.context.fabric.enter(|state| state.windows.remove(&self.id));
+        // A window of a device that hangs is leaked until the device is closed.
+        let _ = self.free();
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn begin(network: &SimNetwork, severity: Severity, seed: u64) {
         faults.cut_transfer = 0.002;
         faults.refused_post = 0.002;
         faults.refused_registration = 0.02;
+        faults.kept_window = 0.05;
     }
     network.set_faults(faults);
     network.set_latency(Duration::from_micros(5)..=Duration::from_millis(3));

@@ -257,6 +257,26 @@ async fn a_kept_key_is_revoked_and_one_late_release_ignored() {
 }
 
 #[tokio::test]
+async fn memory_stays_behind_a_window_that_is_not_deallocated() {
+    let rig = Rig::windowed(Duration::from_millis(10));
+    let (end, recorder) = rig.open();
+    send_large(&end);
+    end.complete_all();
+    frame_arrives(&end, &recorder, b"before").await;
+    let mut faults = SimFaults::default();
+    faults.kept_window = 1.0;
+    rig.sim.set_faults(faults);
+    let used = end.source_bytes();
+    end.connection().abandon(7);
+    tokio::time::timeout(LIMIT, end.connection().ending.cancelled()).await.expect("it ends");
+    assert_eq!((end.source_bytes(), rig.sim.windows()), (used, 1), "the peer may read");
+    end.flush().await;
+    until("the end", || recorder.closed().is_some()).await;
+    let reason = recorder.closed().unwrap().to_string();
+    assert!(reason.contains("cannot take memory away"), "{reason}");
+}
+
+#[tokio::test]
 async fn our_releases_invalidate_keys_unless_withdrawn() {
     for is_cancelled in [false, true] {
         let rig = Rig::windowed(LIMIT);

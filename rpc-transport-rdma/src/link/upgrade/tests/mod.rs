@@ -32,6 +32,7 @@ use crate::proto::wire::{
     AtsStatus, Grant, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
 use crate::quota::slots::RESERVE;
+use crate::sim::SimFaults;
 use crate::testing::scripted::{SCRIPTED_ADDRESS, ScriptedDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
 use crate::worker::WorkerShared;

@@ -122,9 +122,24 @@ impl IbvMemoryWindow {
         let key = RemoteKey(unsafe { pointer.as_ref() }.rkey);
         Ok(Self { pointer, key, domain: ManuallyDrop::new(Arc::clone(domain)) })
     }
+
+    /// Deallocates the window, or leaks it if the device fails to.
+    ///
+    /// # Safety
+    ///
+    /// It is called once, and the window is not used afterwards.
+    unsafe fn free(&mut self) -> Result<(), VerbsError> {
+        let verbs = self.domain.context().verbs();
+        // SAFETY: V1: the caller's promise.
+        let freed = check_errno(unsafe { verbs.ibv_dealloc_mw(self.pointer.as_ptr()) });
+        self.domain.context().destroyed("deallocate a memory window", freed)?;
+        // SAFETY: V1: this child of the domain is gone, and the caller's promise.
+        unsafe { ManuallyDrop::drop(&mut self.domain) };
+        Ok(())
+    }
 }
 
-// SAFETY: V1: the pointer names this window until it is deallocated, by `drop` only. Requests to
+// SAFETY: V1: the pointer names this window until it is deallocated, by `free` only. Requests to
 // bind grant reading and nothing else (`queue_pair.rs`).
 unsafe impl RawMemoryWindow for IbvMemoryWindow {
     fn handle(&self) -> ObjectHandle {
@@ -141,22 +156,22 @@ unsafe impl RawMemoryWindow for IbvMemoryWindow {
         // window exists; `&mut self` and V8 say that nothing reads it meanwhile.
         unsafe { (*self.pointer.as_ptr()).rkey = key.0 };
     }
+
+    fn deallocate(self: Box<Self>) -> Result<(), VerbsError> {
+        let mut this = ManuallyDrop::new(*self);
+        // SAFETY: V1: the value is consumed, and not dropped.
+        unsafe { this.free() }
+    }
 }
 
 impl Drop for IbvMemoryWindow {
     fn drop(&mut self) {
-        let verbs = self.domain.context().verbs();
-        // SAFETY: V1: the one place that deallocates.
-        let freed = check_errno(unsafe { verbs.ibv_dealloc_mw(self.pointer.as_ptr()) });
-        match self.domain.context().destroyed("deallocate a memory window", freed) {
-            // SAFETY: V1: this child of the domain is gone, and `drop` runs once.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.domain) },
-            Err(error) => {
-                tracing::error!(
-                    target: "farcall::rdma",
-                    %error, "cannot deallocate a memory window; it is leaked"
-                );
-            }
+        // SAFETY: V1: `drop` runs once, and not for a window that `deallocate` took.
+        if let Err(error) = unsafe { self.free() } {
+            tracing::error!(
+                target: "farcall::rdma",
+                %error, "cannot deallocate a memory window; it is leaked"
+            );
         }
     }
 }
