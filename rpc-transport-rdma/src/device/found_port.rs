@@ -142,11 +142,13 @@ pub(super) fn gid_in_hardware_address(text: &str) -> Option<Gid> {
 }
 
 impl LocalAddress {
-    /// Returns true if this address has disappeared from the port.
+    /// Returns true if this address has disappeared from the port, or its partition is another.
     pub(crate) fn is_lost(&self, found: &[FoundPort]) -> bool {
         let Some(port) = found.iter().find(|found| found.port == self.port) else { return true };
         match self.link_layer {
-            LinkLayer::InfiniBand => port.attributes.lid != self.lid,
+            LinkLayer::InfiniBand => {
+                (port.attributes.lid, port.attributes.partition) != (self.lid, self.partition)
+            }
             LinkLayer::Ethernet => {
                 let is_ours = |index, gid| index == self.gid_index && gid == self.gid;
                 !port.gids.iter().any(|entry| is_ours(entry.index, entry.gid))
@@ -162,7 +164,8 @@ mod tests {
     use crate::verbs::{Mtu, PortState};
 
     fn reach(link_layer: LinkLayer) -> LocalAddress {
-        LocalAddress { port: 1, gid_index: 3, gid: Gid([7; 16]), lid: 5, link_layer }
+        let (gid, partition) = (Gid([7; 16]), Partition::DEFAULT);
+        LocalAddress { port: 1, gid_index: 3, gid, lid: 5, link_layer, partition }
     }
 
     fn found(port: u8, lid: u16, index: u8, gid: u8) -> FoundPort {
@@ -199,8 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn on_infiniband_the_lid_must_be_the_same() {
+    fn on_infiniband_lid_and_partition_must_be_the_same() {
         let reach = reach(LinkLayer::InfiniBand);
+        let mut moved = found(1, 5, 0, 0);
+        moved.attributes.partition = Partition { index: 0, key: 0x8005 };
+        assert!(reach.is_lost(&[moved]));
         assert!(!reach.is_lost(&[found(1, 5, 0, 0)]));
         assert!(reach.is_lost(&[found(1, 6, 3, 7)]));
         assert!(reach.is_lost(&[]));

@@ -212,6 +212,7 @@ mod tests {
             (work(fatal), Evidence::Nothing),
             (failed(PostError::NotReady), Evidence::Nothing),
             (failed(DeviceEvent::new(AsyncEventKind::DeviceFatal)), Evidence::Nothing),
+            (failed(DeviceEvent::new(AsyncEventKind::GidChange)), Evidence::Nothing),
             (CloseReason::Local, Evidence::Nothing),
             (CloseReason::RuntimeEnded, Evidence::Nothing),
         ] {

@@ -8,6 +8,8 @@
 
 mod cache;
 mod devices;
+mod inquiry;
+mod response;
 mod watch;
 
 pub(crate) use cache::OnLost;

@@ -2,12 +2,11 @@
 //!
 //! It lives as long as the device has a worker. If it goes before, because its runtime does, the
 //! workers that are left end too: no task would receive their ports' events any more.
-//! What an event asks for is decided purely ([`Response`]).
+//! What an event asks for is decided purely ([`Response`]), and so is what the device has to be
+//! asked for ([`Inquiry`]).
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
@@ -17,21 +16,15 @@ use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::device::open::cache::SharedCache;
+use crate::device::open::inquiry::{Inquiry, PORT_GRACE};
+use crate::device::open::response::{Response, response};
 use crate::device::{FoundPort, ports_of};
 use crate::sys::provider::commands::on_lane;
 use crate::verbs::{AsyncEvent, Device, FirmwareCommand, PortState, VerbsError};
 use crate::{AsyncEventKind, DeviceEvent};
 
-/// Time for which the connections of a port stay that went down. A cable that is seated anew, or a
-/// bond that changes its port, is back in less, and retransmissions bridge about as much: the queue
-/// pairs of a dead link give up by themselves.
-const PORT_GRACE: Duration = Duration::from_secs(2);
-
-/// Number of the event that tells of another table of partitions (`IBV_EVENT_PKEY_CHANGE`).
-const PARTITION_CHANGE: i32 = 12;
-
-/// Time that a device has to say that a port is back whose grace is over.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The answer to a query of a device's ports.
+type Ports = Result<Vec<FoundPort>, VerbsError>;
 
 /// The opening of a device that is watched.
 #[derive(Clone)]
@@ -44,56 +37,89 @@ struct Watched {
 pub(crate) struct Watch {
     watched: Watched,
     is_over: bool,
-    /// Ports that went down and were not reported as active since, and when their connections end.
-    /// `None` stands for all ports.
-    suspects: HashMap<Option<u8>, Instant>,
+    inquiry: Inquiry,
 }
 
 impl Watch {
     pub(super) fn new(device: Device, shared: Arc<SharedCache>) -> Self {
         let watched = Watched { device, shared };
-        Self { watched, is_over: false, suspects: HashMap::new() }
+        Self { watched, is_over: false, inquiry: Inquiry::default() }
     }
 
     pub(crate) async fn run(mut self) {
+        // The answer to the query that the firmware has. An event must not wait for it: that of a
+        // device that is gone comes while the firmware hangs.
+        let mut query: Option<oneshot::Receiver<Ports>> = None;
         while let Some(stop) = self.watched.shared.next_stop(&self.watched.device) {
+            if self.inquiry.begin_query() {
+                query = Some(self.watched.query());
+            }
             let event = poll_fn(|context| self.watched.device.poll_async_event(context));
-            let suspect = self.suspects.iter().min_by_key(|(_, until)| **until);
-            let suspect = suspect.map(|(port, until)| (*port, *until));
+            let deadline = self.inquiry.next_deadline();
             let expired = async {
-                match suspect {
-                    Some((port, until)) => {
-                        tokio::time::sleep_until(until).await;
-                        port
-                    }
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
                     None => std::future::pending().await,
                 }
             };
-            let event = tokio::select! {
-                // An event that has come before the end of the grace counts.
-                biased;
-                () = stop.cancelled() => continue,
-                event = event => event,
-                port = expired => {
-                    self.suspects.remove(&port);
-                    // In a task of its own: a query waits for the firmware, and the event that the
-                    // device is gone must not wait with it.
-                    let watched = self.watched.clone();
-                    tokio::spawn(async move { watched.end_suspect(port).await });
-                    continue;
+            let answered = async {
+                match &mut query {
+                    Some(query) => query.await.unwrap_or(Err(VerbsError::NoRuntime)),
+                    None => std::future::pending().await,
                 }
             };
-            match event {
-                Ok(event) => self.handle(&event),
-                Err(error) => {
-                    let message = format!("{} is lost: {error}", self.watched.device.name());
-                    self.watched.lose(Reason::new(message, error));
+            tokio::select! {
+                // An event that has come before the end of the grace counts.
+                biased;
+                () = stop.cancelled() => {}
+                event = event => self.handle_next(event),
+                ports = answered => {
+                    query = None;
+                    self.handle_answer(ports);
+                }
+                () = expired => {
+                    for port in self.inquiry.handle_deadline(Instant::now()) {
+                        self.watched.end_suspect(port, &[]);
+                    }
                 }
             }
             // Events without end must not starve other tasks.
             tokio::task::consume_budget().await;
         }
         self.is_over = true;
+    }
+
+    fn handle_next(&mut self, event: Result<AsyncEvent, VerbsError>) {
+        match event {
+            Ok(event) => self.handle(&event),
+            Err(error) => {
+                let message = format!("{} is lost: {error}", self.watched.device.name());
+                self.watched.lose(Reason::new(message, error));
+            }
+        }
+    }
+
+    /// Acts on the ports as a query has found them.
+    fn handle_answer(&mut self, ports: Ports) {
+        let _on_lane = on_lane();
+        let (questions, suspects) = self.inquiry.handle_answer();
+        let device = self.watched.device.name();
+        // A device that does not say which ports can serve is told of by the next search.
+        match &ports {
+            Ok(found) => self.watched.shared.tell_ports(Some(device), found),
+            Err(error) if questions.addresses.is_some() => rpc_core::limited_log!(
+                target: "farcall::rdma",
+                process_wide, WARN, "cannot ask for a device's addresses", device, %error
+            ),
+            Err(_) => {}
+        }
+        if let (Some(kind), Ok(found)) = (questions.addresses, &ports) {
+            self.watched.end_unreachable(kind, found);
+        }
+        let found = ports.unwrap_or_default();
+        for port in suspects {
+            self.watched.end_suspect(port, &found);
+        }
     }
 
     fn handle(&mut self, event: &AsyncEvent) {
@@ -104,25 +130,19 @@ impl Watch {
         let ended = match response(event) {
             Response::Ignore => 0,
             Response::Trust(port) => {
-                match port {
-                    Some(_) => drop(self.suspects.remove(&port)),
-                    None => self.suspects.clear(),
-                }
-                self.watched.look_again();
+                self.watched.shared.forget();
+                self.inquiry.trust(port);
                 0
             }
             Response::Suspect(port) => {
-                // A second report in a row does not lengthen the first one's grace.
-                let until = Instant::now() + PORT_GRACE;
-                self.suspects.entry(port).or_insert(until);
                 // No new connection finds the port while it is down.
-                self.watched.look_again();
+                self.watched.shared.forget();
+                self.inquiry.suspect(port, Instant::now());
                 0
             }
             Response::CheckAddresses => {
-                let watched = self.watched.clone();
-                tokio::spawn(async move { watched.check_addresses(kind).await });
-                return;
+                self.watched.shared.forget();
+                return self.inquiry.check_addresses(kind);
             }
             Response::EndQueuePair(number) => self.watched.end_queue_pair(number, event),
             Response::EndWorkers => {
@@ -180,14 +200,12 @@ impl Watched {
         }
     }
 
-    /// Ends the connections of a port that has been down for its grace.
-    async fn end_suspect(&self, suspect: Option<u8>) {
-        // A report of its return may be lost in an overflow of the kernel's queue.
-        // Firmware that hangs says nothing for the port.
-        let found = tokio::time::timeout(QUERY_TIMEOUT, self.look()).await;
+    /// Ends the connections of a port that has been down for its grace, unless it is among `found`
+    /// as active: a report of its return may be lost in an overflow of the kernel's queue. Firmware
+    /// that hangs says nothing for the port.
+    fn end_suspect(&self, suspect: Option<u8>, found: &[FoundPort]) {
         let is_active = |port: u8| {
-            let mut ports = found.iter().flatten().flatten();
-            ports.any(|it| it.port == port && it.attributes.state == PortState::Active)
+            found.iter().any(|it| it.port == port && it.attributes.state == PortState::Active)
         };
         let (device, grace) = (self.device.name(), PORT_GRACE);
         let message = match suspect {
@@ -211,52 +229,24 @@ impl Watched {
     }
 
     /// Ends the connections whose address has disappeared from their port.
-    async fn check_addresses(&self, kind: AsyncEventKind) {
-        self.shared.forget();
-        let name = self.device.name();
-        match self.look().await {
-            Ok(found) => {
-                self.shared.tell_ports(Some(name), &found);
-                let ended = self.end_where(
-                    format!("{name} no longer has the connection's address").into(),
-                    |connection| connection.reach.is_lost(&found),
-                );
-                rpc_core::limited_log!(
-                    target: "farcall::rdma",
-                    process_wide, WARN, "an RDMA device event", device = name, ?kind, ended
-                );
-            }
-            Err(error) => {
-                rpc_core::limited_log!(
-                    target: "farcall::rdma",
-                    process_wide, WARN, "cannot ask for a device's addresses", device = name, %error
-                );
-            }
-        }
-    }
-
-    /// Forgets which ports serve, and looks at them anew meanwhile.
-    fn look_again(&self) {
-        self.shared.forget();
-        let watched = self.clone();
-        tokio::spawn(async move { watched.tell_ports().await });
-    }
-
-    /// Logs which ports can serve that could not, and the reverse. A device that does not say is
-    /// told of by the next search.
-    async fn tell_ports(&self) {
-        if let Ok(found) = self.look().await {
-            self.shared.tell_ports(Some(self.device.name()), &found);
-        }
+    fn end_unreachable(&self, kind: AsyncEventKind, found: &[FoundPort]) {
+        let device = self.device.name();
+        let message = format!("{device} no longer has the connection's address ({kind:?})");
+        let reason = Reason::new(message, DeviceEvent::new(kind));
+        let ended = self.end_where(reason, |connection| connection.reach.is_lost(found));
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            process_wide, WARN, "an RDMA device event", device, ?kind, ended
+        );
     }
 
     /// Queries the ports' current state. The query may wait for the device's firmware.
-    async fn look(&self) -> Result<Vec<FoundPort>, VerbsError> {
+    fn query(&self) -> oneshot::Receiver<Ports> {
         let (device, (answer, answered)) = (self.device.clone(), oneshot::channel());
         let bulk = &self.device.commands().bulk;
         bulk.push(FirmwareCommand::Query, move || drop(answer.send(ports_of(&device))));
         bulk.serve(&Handle::current());
-        answered.await.unwrap_or(Err(VerbsError::NoRuntime))
+        answered
     }
 
     fn end_queue_pair(&self, number: u32, event: &AsyncEvent) -> usize {
@@ -301,96 +291,5 @@ impl Drop for Watch {
             return;
         }
         self.watched.let_go(&rpc_core::transport::task_dropped());
-    }
-}
-
-/// A response to an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Response {
-    /// It is counted, and nothing follows from it.
-    Ignore,
-    /// A port is back, or all are: ports are looked up anew.
-    Trust(Option<u8>),
-    /// A port went down: its connections end unless it comes back soon; those of all ports if the
-    /// event names none.
-    Suspect(Option<u8>),
-    /// The addresses or partitions of ports may have changed: they are looked up anew, and
-    /// connections whose own address is gone end.
-    CheckAddresses,
-    /// The connection of a queue pair ends.
-    EndQueuePair(u32),
-    /// A queue that connections share is broken: the workers of the device end.
-    EndWorkers,
-    /// The device is gone.
-    EndDevice,
-    /// A shared receive queue runs low.
-    Replenish,
-    /// A queue pair in the error state takes no more receives.
-    EndReceives(u32),
-}
-
-/// Returns the response to `event`.
-pub(super) fn response(event: &AsyncEvent) -> Response {
-    match event.kind {
-        AsyncEventKind::PortActive => Response::Trust(event.port),
-        AsyncEventKind::PortError => Response::Suspect(event.port),
-        // A queue pair in a partition by its old place in the table would reach no peer.
-        AsyncEventKind::GidChange
-        | AsyncEventKind::LidChange
-        | AsyncEventKind::Other(PARTITION_CHANGE) => Response::CheckAddresses,
-        AsyncEventKind::QueuePairFatal
-        | AsyncEventKind::QueuePairRequestError
-        | AsyncEventKind::QueuePairAccessError => {
-            event.queue_pair_number.map_or(Response::Ignore, Response::EndQueuePair)
-        }
-        AsyncEventKind::CompletionQueueError | AsyncEventKind::SharedReceiveQueueError => {
-            Response::EndWorkers
-        }
-        AsyncEventKind::DeviceFatal => Response::EndDevice,
-        AsyncEventKind::ReceiveLimit => Response::Replenish,
-        // It may never come: what waits for it has a bound.
-        AsyncEventKind::LastReceiveReached => {
-            event.queue_pair_number.map_or(Response::Ignore, Response::EndReceives)
-        }
-        AsyncEventKind::Other(_) => Response::Ignore,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(kind: AsyncEventKind) -> Response {
-        response(&AsyncEvent { kind, port: Some(2), queue_pair_number: Some(17) })
-    }
-
-    #[test]
-    fn each_kind_of_event_has_its_response() {
-        let expected = [
-            (AsyncEventKind::CompletionQueueError, Response::EndWorkers),
-            (AsyncEventKind::SharedReceiveQueueError, Response::EndWorkers),
-            (AsyncEventKind::QueuePairFatal, Response::EndQueuePair(17)),
-            (AsyncEventKind::QueuePairRequestError, Response::EndQueuePair(17)),
-            (AsyncEventKind::QueuePairAccessError, Response::EndQueuePair(17)),
-            (AsyncEventKind::DeviceFatal, Response::EndDevice),
-            (AsyncEventKind::PortActive, Response::Trust(Some(2))),
-            (AsyncEventKind::PortError, Response::Suspect(Some(2))),
-            (AsyncEventKind::GidChange, Response::CheckAddresses),
-            (AsyncEventKind::LidChange, Response::CheckAddresses),
-            (AsyncEventKind::Other(PARTITION_CHANGE), Response::CheckAddresses),
-            (AsyncEventKind::ReceiveLimit, Response::Replenish),
-            (AsyncEventKind::LastReceiveReached, Response::EndReceives(17)),
-            (AsyncEventKind::Other(99), Response::Ignore),
-        ];
-        for (kind, response) in expected {
-            assert_eq!(of(kind), response, "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn an_event_without_its_subject_harms_nothing_else() {
-        let event = |kind| AsyncEvent { kind, port: None, queue_pair_number: None };
-        assert_eq!(response(&event(AsyncEventKind::QueuePairFatal)), Response::Ignore);
-        assert_eq!(response(&event(AsyncEventKind::PortError)), Response::Suspect(None));
     }
 }

@@ -6,14 +6,15 @@ use std::task::{Context, Poll};
 
 use crate::sys::provider::commands::{Commands, StuckCommand};
 use crate::sys::provider::{
-    AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, LockedMemory, PortAttributes, Provider,
-    RawDevice, ReceiveDrain, VerbsError,
+    AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, LockedMemory, Partition,
+    PortAttributes, Provider, RawDevice, ReceiveDrain, VerbsError,
 };
 
 /// An open device. Clones share it; it closes when everything made from it is gone.
 #[derive(Debug, Clone)]
 pub struct Device {
-    /// Before the device, which stays open until the threads have ended.
+    /// Dropped before the device: the threads end first, except one whose command drops the last
+    /// handle.
     commands: Arc<Commands>,
     raw: Arc<dyn RawDevice>,
 }
@@ -156,6 +157,7 @@ pub(crate) struct LocalAddress {
     pub(crate) gid: Gid,
     pub(crate) lid: u16,
     pub(crate) link_layer: LinkLayer,
+    pub(crate) partition: Partition,
 }
 
 impl LocalAddress {
@@ -167,6 +169,7 @@ impl LocalAddress {
             gid: port.gid,
             lid: port.attributes.lid,
             link_layer: port.attributes.link_layer,
+            partition: port.attributes.partition,
         }
     }
 }
