@@ -130,11 +130,13 @@ impl Connection {
     /// Pushes the destruction of the queue pairs of a connection that has ended, and then of what
     /// the peer could read. The caller holds the lock, and serves the queue when it has
     /// released it.
-    pub(super) fn push_destruction(&self, live: Box<Live>) {
+    pub(super) fn push_destruction(&self, mut live: Box<Live>) {
         let ended = self.ended.clone().drop_guard();
+        let device = self.worker.attachment.device().clone();
+        let runtime = self.worker.runtime.clone();
         self.commands().bulk.push(FirmwareCommand::DestroyQueuePair, move || {
-            drop(live);
-            drop(ended);
+            live.destroy();
+            device.commands().release(&runtime, (live, ended));
         });
     }
 

@@ -106,10 +106,23 @@ impl Live {
         self.queues.finish_halt(halting);
     }
 
+    /// Destroys the queue pairs, once. Where that fails the device may still read what was offered:
+    /// that memory is leaked instead of freed.
+    pub(super) fn destroy(&mut self) {
+        if let Err(error) = self.queues.destroy() {
+            let (count, number) = (self.state.leak_offered(), self.queues.number());
+            rpc_core::limited_log!(
+                target: "farcall::rdma", process_wide, ERROR,
+                "what a queue pair serves to its peer is leaked",
+                %error, number, count
+            );
+        }
+    }
+
     /// Schedules the log line of the last work requests, once.
     fn report_requests(&mut self, clock: &mut Clock) {
         let report = self.queues.take_report(clock.now());
-        self.after.extend(report.map(Action::LogRequests));
+        self.after.extend(report.map(|report| Action::LogRequests(Box::new(report))));
     }
 
     /// Why the connection ends.
@@ -130,15 +143,6 @@ pub(super) fn clock() -> Clock {
 /// in the place of the blocking work that it refuses.
 impl Drop for Live {
     fn drop(&mut self) {
-        // Drop order: queue pairs, then memory. Where destroying fails the device may still read
-        // what was offered, so that memory is leaked instead of freed.
-        if let Err(error) = self.queues.destroy() {
-            let (count, number) = (self.state.leak_offered(), self.queues.number());
-            rpc_core::limited_log!(
-                target: "farcall::rdma", process_wide, ERROR,
-                "what a queue pair serves to its peer is leaked",
-                %error, number, count
-            );
-        }
+        self.destroy();
     }
 }

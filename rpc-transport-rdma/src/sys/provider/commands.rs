@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -147,13 +148,25 @@ impl Commands {
         Self { urgent: queue("halt", URGENT_MAX), bulk: queue("cmd", BULK_MAX) }
     }
 
+    /// Drops `what` where that may run code of the application, which must not hold commands up.
+    /// For commands.
+    pub(crate) fn release(&self, runtime: &Handle, what: impl Send + 'static) {
+        // On the simulation's clock, and in its order, where there is no firmware to hold up.
+        if self.bulk.shared.clock.is_some() {
+            return drop(what);
+        }
+        // A runtime that goes away drops it here.
+        drop(runtime.spawn_blocking(move || drop(what)));
+    }
+
     /// Returns the command that the device is stuck with, if it is.
     pub(crate) fn stuck(&self) -> Option<StuckCommand> {
         self.urgent.shared.stuck().or_else(|| self.bulk.shared.stuck())
     }
 }
 
-/// Commands that are carried out one after the other, in the order of [`push`](Self::push).
+/// Commands that are carried out one after the other, in the order of [`push`](Self::push). Those
+/// that allocate windows come first: calls wait for them.
 pub(crate) struct CommandQueue {
     shared: Arc<QueueShared>,
 }
@@ -186,7 +199,17 @@ impl CommandQueue {
     /// Adds a command, which is carried out once the queue is [served](Self::serve). The caller may
     /// hold locks that the command takes. It must keep the device open, or own what does.
     pub(crate) fn push(&self, kind: FirmwareCommand, run: impl FnOnce() + Send + 'static) {
-        self.shared.state().commands.push_back(Command { kind, run: Box::new(run) });
+        let mut state = self.shared.state();
+        let commands = &mut state.commands;
+        let is_first = |command: &Command| command.kind == FirmwareCommand::AllocateWindow;
+        let place = match kind {
+            FirmwareCommand::AllocateWindow => {
+                commands.iter().take_while(|it| is_first(it)).count()
+            }
+            _ => commands.len(),
+        };
+        commands.insert(place, Command { kind, run: Box::new(run) });
+        drop(state);
         self.shared.pushed.notify_one();
     }
 
@@ -231,7 +254,7 @@ impl Drop for CommandQueue {
         self.shared.pushed.notify_all();
         // The last command may have owned the last handle.
         if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id()) {
-            // A command that panicked has said so.
+            // Commands that panic do not end it.
             let _ = thread.join();
         }
     }
@@ -296,18 +319,20 @@ impl Server {
     fn carry_out(&mut self, has_answer: bool) {
         let Some(command) = self.current.take() else { return };
         let _place = enter(Place::Server { has_answer });
-        (command.run)();
+        // The commands behind it own queue pairs of other connections.
+        let ended = catch_unwind(AssertUnwindSafe(command.run));
         self.shared.state().running = None;
+        if ended.is_err() {
+            rpc_core::limited_log!(
+                target: "farcall::rdma",
+                process_wide, ERROR, "a device's command panicked", command = ?command.kind
+            );
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What is left waits for the next push.
-        if thread::panicking() {
-            self.shared.state().is_served = false;
-            return;
-        }
         self.carry_out(true);
         while self.next().is_some() {
             self.carry_out(true);
@@ -329,7 +354,7 @@ impl Debug for CommandQueue {
 mod tests {
     use std::sync::mpsc;
 
-    use tokio::runtime::Builder;
+    use tokio::runtime::{Builder, Runtime};
 
     use super::*;
 
@@ -372,9 +397,95 @@ mod tests {
             let (number, name) = receiver.recv_timeout(LIMIT).unwrap();
             assert_eq!((number, name.as_deref()), (expected, Some("farcall-cmd-mlx5_0")));
         }
-        drop(sender);
+    }
+
+    /// A queue whose thread runs a command, which goes on and sends `done` when it may.
+    fn held_up(runtime: &Runtime) -> (Commands, mpsc::Sender<()>, mpsc::Receiver<&'static str>) {
+        let commands = Commands::new("mlx5_0", None);
+        let (sender, receiver) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        commands.bulk.push(KIND, move || {
+            sender.send("begun").unwrap();
+            may_go_on.recv_timeout(LIMIT).unwrap();
+            sender.send("done").unwrap();
+        });
+        commands.bulk.serve(runtime.handle());
+        assert_eq!(receiver.recv_timeout(LIMIT), Ok("begun"));
+        (commands, go_on, receiver)
+    }
+
+    #[test]
+    fn the_last_handle_waits_for_the_command_that_runs() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let (commands, go_on, receiver) = held_up(&runtime);
+        let shared = Arc::clone(&commands.bulk.shared);
+        let dropping = thread::spawn(move || drop(commands));
+        while !shared.state().is_closed {
+            thread::yield_now();
+        }
+        assert!(!dropping.is_finished());
+        go_on.send(()).unwrap();
+        dropping.join().unwrap();
+        assert_eq!(receiver.try_recv(), Ok("done"));
+    }
+
+    #[test]
+    fn allocations_of_windows_come_before_what_waits() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let (commands, go_on, _receiver) = held_up(&runtime);
+        let (sender, order) = mpsc::channel();
+        let (window, other) = (FirmwareCommand::AllocateWindow, FirmwareCommand::DestroyQueuePair);
+        for (number, kind) in [other, window, other, window].into_iter().enumerate() {
+            let sender = sender.clone();
+            commands.bulk.push(kind, move || sender.send(number).unwrap());
+        }
+        go_on.send(()).unwrap();
         drop(commands);
-        assert!(receiver.try_recv().is_err_and(|error| error == mpsc::TryRecvError::Disconnected));
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn a_command_that_panics_ends_no_other() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let commands = Commands::new("mlx5_0", None);
+        let (sender, receiver) = mpsc::channel();
+        let last = sender.clone();
+        commands.bulk.push(KIND, || panic!("a command of the test"));
+        commands.bulk.push(KIND, move || last.send(thread::current().id()).unwrap());
+        commands.bulk.serve(runtime.handle());
+        let thread = receiver.recv_timeout(LIMIT).unwrap();
+        commands.bulk.push(KIND, move || sender.send(thread::current().id()).unwrap());
+        commands.bulk.serve(runtime.handle());
+        assert_eq!(receiver.recv_timeout(LIMIT), Ok(thread), "the same thread");
+        while commands.bulk.shared.state().running.is_some() {
+            thread::yield_now();
+        }
+        assert_eq!(commands.stuck(), None);
+    }
+
+    #[test]
+    fn drops_of_the_application_hold_no_command_up() {
+        /// Waits when it is dropped.
+        struct Slow(mpsc::Receiver<()>, mpsc::Sender<()>);
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                self.0.recv_timeout(LIMIT).unwrap();
+                self.1.send(()).unwrap();
+            }
+        }
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let commands = Arc::new(Commands::new("mlx5_0", None));
+        let (go_on, may_go_on) = mpsc::channel();
+        let (dropped, is_dropped) = mpsc::channel();
+        let (slow, its, handle) =
+            (Slow(may_go_on, dropped), Arc::clone(&commands), runtime.handle().clone());
+        commands.bulk.push(KIND, move || its.release(&handle, slow));
+        let (sender, receiver) = mpsc::channel();
+        commands.bulk.push(KIND, move || sender.send(()).unwrap());
+        commands.bulk.serve(runtime.handle());
+        receiver.recv_timeout(LIMIT).expect("the next command runs");
+        go_on.send(()).unwrap();
+        is_dropped.recv_timeout(LIMIT).unwrap();
     }
 
     #[test]
