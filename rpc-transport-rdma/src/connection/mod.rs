@@ -226,7 +226,7 @@ impl Connection {
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
                         process_wide, WARN, "the last work of an RDMA connection",
-                        tag, device, %requests
+                        tag, device, ?requests
                     );
                 }
                 Action::GiveUpLastReceives => {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::RdmaConfig;
 use crate::connection::buffers::{Event, FramePermit, State, VerbsBuffers};
-use crate::connection::flight_recorder::FlightRecorder;
+use crate::connection::flight_recorder::{FlightRecorder, FlightReport};
 use crate::proto::clock::Clock;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::Transmit;
@@ -171,11 +171,13 @@ impl QueuePairs {
         let waiting_count = self.message_count();
         self.recorder.record_work(0, self.batch.iter(), clock.now());
         let posted = self.messages.post(&mut self.batch);
-        self.recorder.retract(0, self.batch.len());
+        if !self.batch.is_empty() {
+            self.recorder.retract(0, self.batch.len());
+        }
         self.activity.posts.add(1);
         // The device takes what is left of a batch in a moment.
-        for marks in self.marks.drain(..) {
-            marks.posted();
+        if !self.marks.is_empty() {
+            self.marks.drain(..).for_each(|marks| marks.posted());
         }
         self.counters.sent_count.add((waiting_count - self.message_count()) as u64);
         posted.map_err(post_failed)?;
@@ -246,8 +248,8 @@ impl QueuePairs {
         }
     }
 
-    /// Describes the last work requests, once.
-    pub(crate) fn take_report(&mut self, now: Instant) -> Option<String> {
+    /// Returns the last work requests, once.
+    pub(super) fn take_report(&mut self, now: Instant) -> Option<FlightReport> {
         self.recorder.take_report(now)
     }
 
@@ -266,6 +268,7 @@ impl QueuePairs {
         clock: &mut Clock,
     ) -> Vec<HaltingQueuePair> {
         let mut unsent_count = 0;
+        self.marks.clear();
         for work in self.batch.drain(..) {
             match work {
                 Work::Send { .. } => unsent_count += 1,
@@ -484,7 +487,9 @@ impl ReadQueues {
         for (index, queue) in (1..).zip(&mut self.0).filter(|(_, it)| !it.batch.is_empty()) {
             recorder.record_work(index, queue.batch.iter(), clock.now());
             let taken = queue.queue_pair.post(&mut queue.batch);
-            recorder.retract(index, queue.batch.len());
+            if !queue.batch.is_empty() {
+                recorder.retract(index, queue.batch.len());
+            }
             taken?;
             posted.posts += 1;
             posted.must_retry |= !queue.batch.is_empty() && !queue.queue_pair.will_complete();

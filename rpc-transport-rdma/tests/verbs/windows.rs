@@ -181,7 +181,7 @@ async fn a_deallocated_window_cannot_be_read_through() {
         let (binding, _buffer) = bind(&mut ends).await;
         let remote = binding.remote();
         assert_reads(&mut ends, remote).await;
-        ends[1].queue_pair.deallocate_window(binding);
+        ends[1].queue_pair.deallocate_window(binding).unwrap();
         assert_refused(&mut ends, remote).await;
     }
 }

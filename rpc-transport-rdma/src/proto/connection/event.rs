@@ -200,7 +200,7 @@ pub(crate) enum Action<B: Buffers> {
     /// Log that something waits for credit.
     LogStall(String),
     /// Log the last work requests. The owner's own, which carries it out with its lock released.
-    LogRequests(String),
+    LogRequests(Box<dyn Debug + Send>),
     /// Destroy the queue pairs although they do not drain.
     Destroy,
 }

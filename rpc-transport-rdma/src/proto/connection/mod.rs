@@ -381,11 +381,11 @@ impl<B: Buffers> ConnectionState<B> {
             return;
         }
         self.phase = Phase::Halting(reason);
-        // Before the frees below: while a queue pair works, what was offered can be read.
         self.actions.push_back(Action::Halt);
         self.arm_halt(now);
-        // Never to be sent. A release among them frees nothing here, and the peer learns of the end
-        // by the queue pair or the byte stream.
+        // Never to be sent: no peer has been offered it, so that it can be freed while the queue
+        // pairs are still being halted. A release among them frees nothing here, and the peer
+        // learns of the end by the queue pair or the byte stream.
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
             if let Outgoing::Rts { payload, .. } = outgoing {

@@ -263,9 +263,7 @@ async fn memory_stays_behind_a_window_that_is_not_deallocated() {
     send_large(&end);
     end.complete_all();
     frame_arrives(&end, &recorder, b"before").await;
-    let mut faults = SimFaults::default();
-    faults.kept_window = 1.0;
-    rig.sim.set_faults(faults);
+    rig.sim.set_faults(SimFaults { kept_window: 1.0, ..SimFaults::default() });
     let used = end.source_bytes();
     end.connection().abandon(7);
     tokio::time::timeout(LIMIT, end.connection().ending.cancelled()).await.expect("it ends");
