@@ -300,9 +300,10 @@ pub const GOALS: &[Goal] = &[
     goal_of(
         ScaleRdma,
         "C6",
-        "320 connections to a lane that holds 256",
+        "320 connections to lanes that hold 256",
         &[
             part("calls/s", "ratio to 256 connections", Higher, 0.5, 0.8),
+            // Of one lane with all its connections.
             part("receive memory", "ratio to 1 connection", Lower, 1.0, 1.0),
             // A queue pair's own buffers, and what any connection takes.
             part("memory of the server", "KiB each", Lower, 128.0, 64.0),

@@ -257,6 +257,11 @@ impl<C> WorkerShared<C> {
     }
 
     /// Returns the number of connections of the worker.
+    /// Returns true if there is a place for another connection.
+    pub(crate) fn has_room(&self) -> bool {
+        self.shares.quota().has_room()
+    }
+
     pub(crate) fn connection_count(&self) -> usize {
         self.table().by_tag.len()
     }

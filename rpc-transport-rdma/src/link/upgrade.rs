@@ -29,6 +29,7 @@ use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::MESSAGE_HEADER_LEN;
+use crate::quota::admission::{Admitted, Crowded};
 use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
@@ -42,6 +43,9 @@ use crate::{
 /// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
 /// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
 const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Workers that a handshake tries whose last place another handshake takes first.
+const SEAT_TRIES: u32 = 8;
 
 /// Windows of one connection at most, so many large frames may be on their way to a peer that has
 /// not released them. They are allocated when they are needed.
@@ -121,13 +125,13 @@ impl RdmaUpgrade {
 
     /// The worker for a connection through `port`.
     fn worker(&self, port: &Port) -> Result<Arc<Worker>, Declined> {
-        let make = |sibling: Option<&Worker>| match sibling {
-            Some(sibling) => sibling.start_sibling().map_err(|error| declined(&error)),
+        let make = |sibling: Option<&Worker>, number| match sibling {
+            Some(sibling) => sibling.start_sibling(number).map_err(|error| declined(&error)),
             None => self.first_worker(port),
         };
         let attach = |worker: &_| self.devices.attach(port, worker);
-        let workers_max = self.config.lanes.into();
-        let (worker, watch) = self.workers.find(port.device.name(), workers_max, make, attach)?;
+        let lanes = self.config.lanes.into();
+        let (worker, watch) = self.workers.find(port.device.name(), lanes, make, attach)?;
         if let Some(watch) = watch {
             tokio::spawn(watch.run());
         }
@@ -141,6 +145,23 @@ impl RdmaUpgrade {
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
+    }
+
+    /// Takes a place on a worker of the port's device, for a client's end or one of this side.
+    fn seat(&self, port: &Port, peer: PeerKey, is_client: bool) -> Result<Seat, Declined> {
+        let mut refused = String::new();
+        for _ in 0..SEAT_TRIES {
+            let worker = self.worker(port)?;
+            // This side proves what it offers itself, and waits for no client.
+            let unproven = is_client.then(|| worker.shared.take_unproven(peer)).transpose();
+            let unproven = unproven.map_err(in_use)?;
+            match worker.shared.take_place() {
+                Ok((place, holding)) => return Ok(Seat { worker, unproven, place, holding }),
+                // Other handshakes have taken what was free when it was chosen.
+                Err(text) => refused = text,
+            }
+        }
+        Err(in_use(refused))
     }
 
     /// Prepares an end for the peer of `offer`, or for one that is not known yet.
@@ -167,14 +188,16 @@ impl RdmaUpgrade {
             let local = queue_pair_config(&self.config, 0).local_endpoint(0, &port);
             peer.check(&local, self.config.slot_len)?;
         }
-        let worker = self.worker(&port)?;
+        let name = port.device.name();
+        // Before it takes anything that others could use while it waits.
+        let admitted = offer.map(|_| self.workers.admission(name).admit()).transpose();
+        let admitted = admitted.map_err(|Crowded { waiting }| {
+            in_use(format!("{waiting} handshakes wait for the firmware of {name}"))
+        })?;
+        let peer = PeerKey::new(addresses.peer);
+        let Seat { worker, unproven, place, holding } = self.seat(&port, peer, offer.is_some())?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: worker.shared.attachment.device().clone(), ..port };
-        let peer = PeerKey::new(addresses.peer);
-        // This side proves what it offers itself, and waits for no client.
-        let unproven = offer.map(|_| worker.shared.take_unproven(peer)).transpose();
-        let unproven = unproven.map_err(in_use)?;
-        let (place, holding) = worker.shared.take_place().map_err(in_use)?;
         let attachment = &worker.shared.attachment;
         let config = queue_pair_config(&worker.shared.config, place.tag);
         let make = || QueuePair::new(attachment, &port, &config);
@@ -199,6 +222,7 @@ impl RdmaUpgrade {
             epoch,
             peer,
             unproven,
+            admitted,
             paths,
             pair,
             traffic_class,
@@ -259,6 +283,14 @@ fn drop_workers_of(workers: &Arc<WorkerSet>) -> OnLost {
     })
 }
 
+/// A place on a worker, and what goes with it.
+struct Seat {
+    worker: Arc<Worker>,
+    unproven: Option<Charge<PeerKey>>,
+    place: Place,
+    holding: HeldQuota,
+}
+
 /// One end of a path that knows nothing of the other yet.
 struct LocalEnd {
     worker: Arc<Worker>,
@@ -273,6 +305,8 @@ struct LocalEnd {
     peer: PeerKey,
     /// Charge for a client's place until the client is proven.
     unproven: Option<Charge<PeerKey>>,
+    /// Held by a client's handshake until its queue pairs are connected.
+    admitted: Option<Admitted>,
     paths: Arc<PathMemory>,
     pair: Option<AddressPair>,
     traffic_class: u8,
@@ -320,7 +354,7 @@ impl LocalEnd {
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
     fn join(mut self, peer: &ConnParams) -> Result<ConnectedEnd, Declined> {
-        let unproven = self.unproven.take();
+        let (unproven, _admitted) = (self.unproven.take(), self.admitted.take());
         let shared = Arc::clone(&self.worker.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
@@ -502,6 +536,8 @@ mod address_tests;
 mod cluster_tests;
 #[cfg(test)]
 mod event_tests;
+#[cfg(test)]
+mod growth_tests;
 #[cfg(test)]
 mod lock_limit_tests;
 #[cfg(test)]

@@ -2,8 +2,10 @@
 //!
 //! `queue` decides, purely, who is served and in what order; `semaphore` holds the tasks that wait.
 //! `slots` divides the receive slots of a lane between its connections by a dynamic threshold,
-//! `half_open` its places between addresses.
+//! `half_open` its places between addresses, and `admission` a device's firmware between
+//! handshakes.
 
+pub(crate) mod admission;
 pub(crate) mod half_open;
 pub(crate) mod queue;
 pub(crate) mod semaphore;

@@ -68,12 +68,17 @@ impl SlotQuota {
 
     /// Takes the base of a new connection.
     pub(crate) fn admit(&mut self) -> Result<(), Full> {
-        if self.count >= self.count_max || self.available() < BASE {
+        if !self.has_room() {
             return Err(Full { count: self.count, free: self.available() });
         }
         self.count += 1;
         self.free -= BASE;
         Ok(())
+    }
+
+    /// Returns true if there is room for another connection.
+    pub(crate) fn has_room(&self) -> bool {
+        self.count < self.count_max && self.available() >= BASE
     }
 
     /// Takes back all that a connection held: its base, and `extra` besides.

@@ -54,6 +54,7 @@ impl SimDeviceConfig {
                 queue_pairs_max: 65_536,
                 send_depth_max: 16_384,
                 completions_max: 32_767,
+                completion_vectors: 8,
                 shared_receives_max: 16_384,
                 windows_max: 65_536,
                 reads_in_max: 16,

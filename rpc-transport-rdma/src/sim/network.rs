@@ -69,6 +69,7 @@ impl SimNetwork {
                 gate: Arc::default(),
                 command_delays: BTreeMap::new(),
                 firmware: Arc::default(),
+                firmware_turn: Arc::default(),
                 is_scripted: false,
                 script: Script::default(),
             });

@@ -44,6 +44,7 @@ impl ScriptedDevice {
             queue_pairs_max: 100,
             send_depth_max: 1000,
             completions_max: 10_000,
+            completion_vectors: 4,
             shared_receives_max: 1000,
             windows_max: 0,
             reads_in_max: 8,

@@ -54,6 +54,16 @@ impl CompletionQueue {
     ///
     /// [`VerbsError::LimitExceeded`] when the device has no such queues, or what the system said.
     pub fn new(device: &Device, capacity: u32) -> Result<Self, VerbsError> {
+        Self::on_vector(device, capacity, 0)
+    }
+
+    /// Makes a completion queue whose events come by the completion vector of this number, modulo
+    /// the device's.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`new`](Self::new).
+    pub fn on_vector(device: &Device, capacity: u32, vector: u32) -> Result<Self, VerbsError> {
         let max = device.attributes().completions_max;
         if capacity > max {
             let what = "completion queue capacity";
@@ -63,7 +73,8 @@ impl CompletionQueue {
                 max: max.into(),
             });
         }
-        let raw = device.raw().create_completion_queue(capacity)?;
+        let vector = vector % device.attributes().completion_vectors.max(1);
+        let raw = device.raw().create_completion_queue(capacity, vector)?;
         let budget = CompletionBudget::new(raw.capacity());
         Ok(Self {
             shared: Arc::new(SharedCompletionQueue { raw, budget }),

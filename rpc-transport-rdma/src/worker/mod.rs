@@ -18,8 +18,9 @@ mod sizing;
 pub(crate) mod srq;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use futures::future::BoxFuture;
@@ -79,17 +80,18 @@ impl Worker {
         // A READ that is longer than the whole budget would wait for ever.
         let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
         let reads = FairSemaphore::new(max_read_bytes.into());
-        Self::start_with(device, config, *lock_limit, Large { sources, sinks, reads })
+        Self::start_with(device, config, *lock_limit, Large { sources, sinks, reads }, 0)
     }
 
-    /// Makes another worker on the same device, which shares what large frames need.
-    pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
+    /// Makes another worker on the same device, which shares what large frames need. `number` is
+    /// that of its workers before.
+    pub(crate) fn start_sibling(&self, number: usize) -> Result<Self, VerbsError> {
         let WorkerShared { attachment, config, lock_limit, sources, sinks, reads, .. } =
             &*self.shared;
         let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
         // One budget for all lanes of a device: it is the device that is shared.
         let large = Large { sources, sinks, reads };
-        Self::start_with(attachment.device(), config, *lock_limit, large)
+        Self::start_with(attachment.device(), config, *lock_limit, large, number)
     }
 
     fn start_with(
@@ -97,12 +99,13 @@ impl Worker {
         config: &RdmaConfig,
         lock_limit: Option<u64>,
         Large { sources, sinks, reads }: Large,
+        number: usize,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
         // Never less than the lane may have waiting: a queue that overruns is broken for good.
         // Where the device has less, queue pairs are refused instead.
         let capacity = config.completions_of_lane().min(device.attributes().completions_max);
-        let completions = CompletionQueue::new(device, capacity)?;
+        let completions = CompletionQueue::on_vector(device, capacity, vector_of(number))?;
         let receives = SharedReceiveQueue::new(
             &completions,
             &SharedReceiveQueueConfig {
@@ -159,6 +162,18 @@ impl Worker {
         offer_buffers(&shared);
         Ok(Self { shared })
     }
+}
+
+/// The completion vector of the worker of this number, modulo the device's: those of a process in a
+/// row, so that they interrupt different processors, and from a place of its own, since the vectors
+/// of a device are shared by all processes.
+fn vector_of(number: usize) -> u32 {
+    static FIRST: LazyLock<u32> = LazyLock::new(|| {
+        let random = RandomState::new().build_hasher().finish();
+        // Any number does.
+        u32::try_from(random >> 33).unwrap_or(0)
+    });
+    FIRST.wrapping_add(u32::try_from(number).unwrap_or(0))
 }
 
 /// The settings of a device's lanes, cut to what the process may lock where the device's queues

@@ -2,7 +2,8 @@
 //!
 //! A device gets its workers one after the other: another is made when all there are have
 //! connections, until there are as many as the configuration says. Then a connection goes where
-//! the fewest are. Workers of a device share the memory for large frames, and nothing else.
+//! the fewest are. When all are full more are made, up to [`WORKERS_MAX`], and go again when they
+//! are not needed. Workers of a device share the memory for large frames, and nothing else.
 //!
 //! Making a worker registers memory and checks the device's windows, which takes up to half a
 //! second. The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for
@@ -12,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::quota::admission::Admission;
 use crate::verbs::Device;
 use crate::worker::{Worker, WorkerShared};
 
@@ -27,6 +29,8 @@ struct OfDevice {
     making: Arc<Mutex<()>>,
     /// Number of times that an opening of the device was let go.
     let_go_count: u64,
+    /// The handshakes of clients on the device.
+    admission: Arc<Admission>,
 }
 
 /// The choice of a worker for a connection.
@@ -40,36 +44,65 @@ pub(crate) enum Choice {
 
 /// The parts of a worker's state that matter to a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wear {
-    /// It takes new connections.
-    Whole,
-    /// It misses too many receive slots.
-    Worn,
+pub(crate) struct Load {
+    pub(crate) connections: usize,
+    pub(crate) has_room: bool,
+    /// Set if it misses too many receive slots to take new connections.
+    pub(crate) is_worn: bool,
 }
 
-/// Decides, given how many connections each worker has. A worn worker is replaced, and ends with
-/// its connections: there are at most twice as many workers meanwhile. Pure.
-pub(crate) fn choose(
-    workers: impl IntoIterator<Item = (usize, Wear)>,
-    workers_max: usize,
-) -> Choice {
+/// The numbers of workers that a device may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Workers that connections are spread over.
+    pub(crate) spread: usize,
+    /// Workers in all, as soon as the others are full.
+    pub(crate) max: usize,
+}
+
+/// The most workers of a device that are made because the others are full: 16,384 connections by
+/// default. Each takes 5.5 MiB for its slots, and a task.
+const WORKERS_MAX: usize = 64;
+
+/// Part of a worker's places that have to be free before one that was made because it was full goes
+/// again. Without it a connection that comes and goes would make and end a worker each time.
+const ROOM_PART: usize = 4;
+
+impl Counts {
+    /// The counts for `lanes` of the configuration. Where a lane is sized to what the process may
+    /// lock, there is nothing left for more.
+    fn new(lanes: usize, is_limited: bool) -> Self {
+        let spread = lanes.max(1);
+        Self { spread, max: if is_limited { spread } else { spread.max(WORKERS_MAX) } }
+    }
+}
+
+/// Decides, given the load of each worker. A worn worker is replaced, and ends with its
+/// connections: there are at most twice as many workers meanwhile. Pure.
+pub(crate) fn choose(workers: impl IntoIterator<Item = Load>, counts: Counts) -> Choice {
     let workers: Vec<_> = workers.into_iter().collect();
-    let workers_max = workers_max.max(1);
-    let whole = |index: &usize| workers[*index].1 == Wear::Whole;
-    let whole_count = (0..workers.len()).filter(whole).count();
-    let count = |index: &usize| workers[*index].0;
-    let may_make = whole_count < workers_max && workers.len() < 2 * workers_max;
-    match (0..workers.len()).filter(whole).min_by_key(count) {
-        Some(index) if workers[index].0 == 0 || !may_make => Choice::Existing(index),
-        None if !may_make => Choice::Existing((0..workers.len()).min_by_key(count).unwrap_or(0)),
+    let whole = || (0..workers.len()).filter(|index| !workers[*index].is_worn);
+    let load = |index: &usize| (!workers[*index].has_room, workers[*index].connections);
+    let whole_count = whole().count();
+    let may_spread = whole_count < counts.spread && workers.len() < 2 * counts.spread;
+    let may_grow = whole_count < counts.max && workers.len() < 2 * counts.max;
+    match whole().min_by_key(load) {
+        Some(index)
+            if workers[index].has_room && (workers[index].connections == 0 || !may_spread) =>
+        {
+            Choice::Existing(index)
+        }
+        Some(index) if !(may_spread || may_grow) => Choice::Existing(index),
+        None if !may_spread => Choice::Existing((0..workers.len()).min_by_key(load).unwrap_or(0)),
         _ => Choice::New,
     }
 }
 
 impl WorkerSet {
-    /// The worker for a new connection on the device of this name, which has up to `workers_max`.
-    /// Another is made by `make`, beside one that there is already; `attach` is told of it before
-    /// anybody else can find it, and what it says comes back with the worker.
+    /// The worker for a new connection on the device of this name, where connections are spread
+    /// over `lanes` workers. Another is made by `make`, beside one that there is already and with
+    /// the number that it gets; `attach` is told of it before anybody else can find it, and what it
+    /// says comes back with the worker.
     ///
     /// May block for as long as `make` does, which is called again if an opening of the device is
     /// lost meanwhile: the worker may be of that one, and would keep it open.
@@ -80,12 +113,11 @@ impl WorkerSet {
     pub(crate) fn find<T, E>(
         &self,
         device: &str,
-        workers_max: usize,
-        make: impl Fn(Option<&Worker>) -> Result<Worker, E>,
+        lanes: usize,
+        make: impl Fn(Option<&Worker>, usize) -> Result<Worker, E>,
         attach: impl Fn(&Arc<WorkerShared>) -> Option<T>,
     ) -> Result<(Arc<Worker>, Option<T>), E> {
-        let making = match self.look(device, |of| (of.choose(workers_max), Arc::clone(&of.making)))
-        {
+        let making = match self.look(device, |of| (of.choose(lanes), Arc::clone(&of.making))) {
             (Some(worker), _) => return Ok((worker, None)),
             (None, making) => making,
         };
@@ -94,14 +126,14 @@ impl WorkerSet {
         loop {
             let found = self.look(device, |of| {
                 let first = of.workers.first().cloned();
-                of.choose(workers_max).ok_or((first, of.let_go_count))
+                of.choose(lanes).ok_or((first, of.workers.len(), of.let_go_count))
             });
-            let (sibling, let_go_count) = match found {
+            let (sibling, number, let_go_count) = match found {
                 // Another handshake has made it.
                 Ok(worker) => return Ok((worker, None)),
                 Err(found) => found,
             };
-            let worker = Arc::new(make(sibling.as_deref())?);
+            let worker = Arc::new(make(sibling.as_deref(), number)?);
             let attached = self.look(device, |of| {
                 let is_same = of.let_go_count == let_go_count;
                 is_same.then(|| {
@@ -115,6 +147,11 @@ impl WorkerSet {
                 return Ok((worker, attached));
             }
         }
+    }
+
+    /// Returns the admission of handshakes to the device of this name.
+    pub(crate) fn admission(&self, device: &str) -> Arc<Admission> {
+        self.look(device, |of| Arc::clone(&of.admission))
     }
 
     /// Does something with the workers of a device.
@@ -162,23 +199,39 @@ impl WorkerSet {
 
 impl OfDevice {
     /// The worker for another connection, unless a new one is to be made.
-    fn choose(&mut self, workers_max: usize) -> Option<Arc<Worker>> {
+    fn choose(&mut self, lanes: usize) -> Option<Arc<Worker>> {
         // One that has ended is replaced, and so is one that is worn and has no connections.
         self.workers.retain(|worker| {
             let shared = &worker.shared;
             !(shared.is_dead() || shared.is_worn() && shared.connection_count() == 0)
         });
-        // One that stood in for a worn one goes when neither is.
-        let surplus = self.workers.len().saturating_sub(workers_max.max(1));
-        let is_idle = |worker: &mut Arc<Worker>| worker.shared.connection_count() == 0;
-        drop(self.workers.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
-        let workers = self.workers.iter().map(|worker| {
-            let wear = if worker.shared.is_worn() { Wear::Worn } else { Wear::Whole };
-            (worker.shared.connection_count(), wear)
+        self.drop_surplus(lanes.max(1));
+        let is_limited = self.workers.iter().any(|worker| worker.shared.lock_limit.is_some());
+        let loads = self.workers.iter().map(|worker| Load {
+            connections: worker.shared.connection_count(),
+            has_room: worker.shared.has_room(),
+            is_worn: worker.shared.is_worn(),
         });
-        match choose(workers, workers_max) {
+        match choose(loads, Counts::new(lanes, is_limited)) {
             Choice::Existing(index) => Some(Arc::clone(&self.workers[index])),
             Choice::New => None,
+        }
+    }
+
+    /// Drops idle workers beyond `lanes` that stood in for a worn one, or were made because the
+    /// others were full, once those have room again.
+    fn drop_surplus(&mut self, lanes: usize) {
+        let surplus = self.workers.len().saturating_sub(lanes);
+        let has_room = |worker: &Arc<Worker>| {
+            let (shared, places) = (&worker.shared, worker.shared.config.max_connections as usize);
+            let free = places.saturating_sub(shared.connection_count());
+            !shared.is_worn() && shared.has_room() && free >= places / ROOM_PART
+        };
+        let busy = self.workers.iter().filter(|it| it.shared.connection_count() > 0);
+        let has_room = surplus > 0 && busy.clone().count() > 0 && busy.clone().any(has_room);
+        if has_room {
+            let is_idle = |worker: &mut Arc<Worker>| worker.shared.connection_count() == 0;
+            drop(self.workers.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
         }
     }
 }
@@ -204,7 +257,7 @@ mod tests {
     }
 
     fn find(workers: &WorkerSet, name: &str, make: impl Fn() -> Result<Worker, ()>) -> Arc<Worker> {
-        workers.find(name, 1, |_| make(), |_| None::<()>).unwrap().0
+        workers.find(name, 1, |_, _| make(), |_| None::<()>).unwrap().0
     }
 
     #[test]
@@ -251,7 +304,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_cannot_be_made_is_tried_again() {
         let workers = WorkerSet::default();
-        let refused = workers.find("sim", 1, |_| Err("no memory"), |_| None::<()>);
+        let refused = workers.find("sim", 1, |_, _| Err("no memory"), |_| None::<()>);
         assert_eq!(refused.map(drop), Err("no memory"));
         find(&workers, "sim", || Ok(worker(&ScriptedDevice::new().device())));
     }
@@ -274,39 +327,64 @@ mod tests {
         assert_eq!(workers.map(|_, number, _| number), [0]);
     }
 
+    /// Four places each.
+    fn whole(counts: &[usize]) -> Vec<Load> {
+        let load = |&count| Load { connections: count, has_room: count < 4, is_worn: false };
+        counts.iter().map(load).collect()
+    }
+
+    fn worn(connections: usize) -> Load {
+        Load { connections, has_room: true, is_worn: true }
+    }
+
+    /// No more than are spread over.
+    fn fixed(spread: usize) -> Counts {
+        Counts::new(spread, true)
+    }
+
     #[test]
     fn workers_are_made_as_connections_come_and_then_filled_evenly() {
         let mut counts: Vec<usize> = Vec::new();
         for _ in 0..10 {
-            match choose(whole(&counts), 3) {
+            match choose(whole(&counts), fixed(3)) {
                 Choice::Existing(index) => counts[index] += 1,
                 Choice::New => counts.push(1),
             }
         }
         assert_eq!(counts, [4, 3, 3]);
         counts[1] = 0;
-        assert_eq!(choose(whole(&counts), 3), Choice::Existing(1));
+        assert_eq!(choose(whole(&counts), fixed(3)), Choice::Existing(1));
     }
 
-    fn whole(counts: &[usize]) -> Vec<(usize, Wear)> {
-        counts.iter().map(|count| (*count, Wear::Whole)).collect()
+    #[test]
+    fn another_worker_is_made_when_all_are_full() {
+        let counts = Counts { spread: 1, max: 3 };
+        assert_eq!(choose(whole(&[3]), counts), Choice::Existing(0));
+        assert_eq!(choose(whole(&[4]), counts), Choice::New);
+        assert_eq!(choose(whole(&[4, 1]), counts), Choice::Existing(1));
+        assert_eq!(choose(whole(&[3, 4]), counts), Choice::Existing(0));
+        assert_eq!(choose(whole(&[4, 4]), counts), Choice::New);
+        assert_eq!(choose(whole(&[4, 4, 4]), counts), Choice::Existing(0), "which says why not");
+        assert_eq!(choose(whole(&[4]), fixed(1)), Choice::Existing(0), "for want of memory");
+        assert_eq!(Counts::new(100, false).max, 100);
     }
 
     #[test]
     fn a_worn_worker_is_replaced_and_only_so_often() {
-        assert_eq!(choose([(0, Wear::Worn)], 1), Choice::New);
-        assert_eq!(choose([(5, Wear::Worn), (3, Wear::Whole)], 1), Choice::Existing(1));
-        assert_eq!(choose([(5, Wear::Worn), (3, Wear::Worn)], 1), Choice::Existing(1));
-        let two = [(5, Wear::Worn), (3, Wear::Whole)];
-        assert_eq!(choose(two, 2), Choice::New, "as if the worn one were not there");
-        let four = [(5, Wear::Worn), (3, Wear::Whole), (1, Wear::Worn), (2, Wear::Worn)];
-        assert_eq!(choose(four, 2), Choice::Existing(1));
+        let load = |connections| whole(&[connections])[0];
+        assert_eq!(choose([worn(0)], fixed(1)), Choice::New);
+        assert_eq!(choose([worn(5), load(3)], fixed(1)), Choice::Existing(1));
+        assert_eq!(choose([worn(5), worn(3)], fixed(1)), Choice::Existing(1));
+        let two = [worn(5), load(3)];
+        assert_eq!(choose(two, fixed(2)), Choice::New, "as if the worn one were not there");
+        let four = [worn(5), load(3), worn(1), worn(2)];
+        assert_eq!(choose(four, fixed(2)), Choice::Existing(1));
     }
 
     #[test]
     fn a_worker_without_connections_is_used_before_another_is_made() {
-        assert_eq!(choose(whole(&[1, 0]), 8), Choice::Existing(1));
-        assert_eq!(choose([], 0), Choice::New, "there has to be one");
-        assert_eq!(choose(whole(&[5]), 0), Choice::Existing(0));
+        assert_eq!(choose(whole(&[1, 0]), fixed(8)), Choice::Existing(1));
+        assert_eq!(choose([], fixed(0)), Choice::New, "there has to be one");
+        assert_eq!(choose(whole(&[3]), fixed(0)), Choice::Existing(0));
     }
 }

@@ -145,21 +145,30 @@ async fn a_device_that_comes_is_used() {
 
 #[tokio::test]
 async fn a_lane_that_gets_room_is_used() {
+    /// The most lanes of a device.
+    const LANES: usize = 64;
     for is_server_full in [true, false] {
         let network = SimNetwork::new(11);
         drop(network.add_device("sim0", &[HERE]));
-        let (full, other) = (RdmaConfig::default().with_max_connections(1), RdmaConfig::default());
+        let (full, other) = (
+            RdmaConfig::default().with_max_connections(1).with_receive_slots(16),
+            RdmaConfig::default(),
+        );
         let rig = match is_server_full {
             true => Rig::with(network, full, other),
             false => Rig::with(network, other, full),
         };
         let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
-        let first = rig.channel(&address);
-        recovers(&first).await;
-        let second = rig.channel(&address);
-        falls_back(&second, "lane is full").await;
-        drop(first);
-        recovers(&second).await;
+        let mut channels: Vec<_> = (0..LANES).map(|_| rig.channel(&address)).collect();
+        for channel in &channels {
+            recovers(channel).await;
+        }
+        let rdma = if is_server_full { &rig.server_rdma } else { &rig.client_rdma };
+        assert_eq!(rdma.lanes().len(), LANES);
+        let one_more = rig.channel(&address);
+        falls_back(&one_more, "lane is full").await;
+        channels.truncate(LANES / 2);
+        recovers(&one_more).await;
         serving.abort();
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -100,6 +100,8 @@ pub(crate) struct DeviceState {
     pub(crate) command_delays: BTreeMap<SimVerb, Duration>,
     /// Gate of all its commands.
     pub(crate) firmware: Arc<Gate>,
+    /// Held by the command that the firmware carries out, where that takes time.
+    pub(crate) firmware_turn: Arc<Mutex<()>>,
     /// Requests wait until a test of this crate completes them.
     pub(crate) is_scripted: bool,
     pub(crate) script: Script,

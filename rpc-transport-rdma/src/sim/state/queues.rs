@@ -11,6 +11,8 @@ pub(crate) struct CompletionQueueState {
     pub(crate) context: u32,
     pub(crate) device: usize,
     pub(crate) capacity: u32,
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) vector: u32,
     /// Bytes of locked memory.
     pub(crate) locked: u64,
     pub(crate) completions: VecDeque<Entry>,
@@ -53,6 +55,7 @@ impl CompletionQueueState {
             context,
             device,
             capacity,
+            vector: 0,
             locked,
             completions: VecDeque::new(),
             is_armed: false,

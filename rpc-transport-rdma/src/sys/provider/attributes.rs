@@ -20,6 +20,8 @@ pub struct DeviceAttributes {
     pub send_depth_max: u32,
     /// Most entries in a completion queue.
     pub completions_max: u32,
+    /// Completion vectors: interrupts of their own, each on another processor. At least 1.
+    pub completion_vectors: u32,
     /// Most receives in a shared receive queue; 0 when there are none.
     pub shared_receives_max: u32,
     /// Most memory windows; 0 when there are none.

@@ -120,7 +120,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Returns the system's error, for example that the device has none.
     fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError>;
 
-    /// Makes a completion queue with at least `capacity` entries and its event channel.
+    /// Makes a completion queue with at least `capacity` entries and its event channel, whose
+    /// events are those of completion vector `vector`.
     ///
     /// # Errors
     ///
@@ -128,6 +129,7 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     fn create_completion_queue(
         &self,
         capacity: u32,
+        vector: u32,
     ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError>;
 
     /// Makes a shared receive queue of `depth` receives that will write into the memory that

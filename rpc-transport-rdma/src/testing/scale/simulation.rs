@@ -14,7 +14,7 @@ use crate::quota::slots::RESERVE;
 use crate::stats::lane::ActivityCounters;
 use crate::testing::jain;
 use crate::testing::scale::link::Wire;
-use crate::worker::set::{Choice, Wear, choose};
+use crate::worker::set::{Choice, Counts, Load, choose};
 
 /// Requests of every greedy connection until windows have settled, and those that are counted
 /// then: enough for rounding to be a small part of fairness.
@@ -96,8 +96,13 @@ impl Simulation {
 
     /// Makes a connection where the fewest are, and gives its number.
     fn connect(&mut self) -> u32 {
-        let counts = self.lanes.iter().map(|lane| (lane.members.len(), Wear::Whole));
-        let lane = match choose(counts, self.plan.lane_count() as usize) {
+        let loads = self.lanes.iter().map(|lane| Load {
+            connections: lane.members.len(),
+            has_room: lane.shares.quota().has_room(),
+            is_worn: false,
+        });
+        let spread = self.plan.lane_count() as usize;
+        let lane = match choose(loads, Counts { spread, max: spread }) {
             Choice::Existing(index) => index,
             Choice::New => {
                 self.lanes.push(Lane::new(&self.plan.shape));

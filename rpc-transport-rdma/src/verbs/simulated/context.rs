@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -73,16 +73,22 @@ impl SimContext {
     /// `ETIMEDOUT` if the firmware does not answer.
     pub(crate) fn command(&self, operation: &'static str, verb: SimVerb) -> Result<(), VerbsError> {
         let place = commands::place();
-        let (delay, firmware) = self.fabric.enter(|state| {
+        let (delay, firmware, turn) = self.fabric.enter(|state| {
             if place == Place::Lane {
                 state.report(SimViolation::CommandOnLane { verb });
             }
-            command_time(state, self.device(state), verb)
+            let device = self.device(state);
+            let (delay, firmware) = command_time(state, device, verb);
+            (delay, firmware, Arc::clone(&state.devices[device].firmware_turn))
         });
         let has_answer = match place {
             Place::Server { has_answer } => has_answer,
             Place::Lane | Place::Elsewhere => {
-                std::thread::sleep(delay);
+                if !delay.is_zero() {
+                    // Firmware carries out one command after the other.
+                    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    std::thread::sleep(delay);
+                }
                 firmware.pass(COMMAND_TIMEOUT)
             }
         };

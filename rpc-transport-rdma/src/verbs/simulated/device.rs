@@ -125,8 +125,9 @@ unsafe impl RawDevice for SimContext {
     fn create_completion_queue(
         &self,
         capacity: u32,
+        vector: u32,
     ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError> {
-        Ok(Arc::new(SimCompletionQueue::create(self.this(), capacity)?))
+        Ok(Arc::new(SimCompletionQueue::create(self.this(), capacity, vector)?))
     }
 
     fn create_shared_receive_queue(

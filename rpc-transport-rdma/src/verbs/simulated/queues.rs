@@ -22,17 +22,23 @@ pub(crate) struct SimCompletionQueue {
 }
 
 impl SimCompletionQueue {
-    pub(crate) fn create(context: Arc<SimContext>, capacity: u32) -> Result<Self, VerbsError> {
+    pub(crate) fn create(
+        context: Arc<SimContext>,
+        capacity: u32,
+        vector: u32,
+    ) -> Result<Self, VerbsError> {
         let operation = "create a completion queue";
         let id = context.enter(operation, |state| {
             let device = context.device(state);
-            let max = state.devices[device].config.attributes.completions_max;
-            if capacity == 0 || capacity > max {
+            let attributes = &state.devices[device].config.attributes;
+            let max = attributes.completions_max;
+            if capacity == 0 || capacity > max || vector >= attributes.completion_vectors {
                 return Err(failed(operation, libc::EINVAL));
             }
             let locked = state.lock_queue(device, operation, completion_queue_len(capacity))?;
             let id = state.next_id();
             let queue = CompletionQueueState::new(context.id, device, capacity, locked);
+            let queue = CompletionQueueState { vector, ..queue };
             state.completion_queues.insert(id, queue);
             Ok(id)
         })?;

@@ -65,7 +65,7 @@ impl End {
         let sim = network.add_device_with(config);
         let device = Device::open(&network.provider(), &name).unwrap();
         let memory = Arc::new(Region::new(&device, 4096, Access::Eager).unwrap());
-        let completions = device.raw().create_completion_queue(64).unwrap();
+        let completions = device.raw().create_completion_queue(64, 0).unwrap();
         let receives = device.raw().create_shared_receive_queue(DEPTH, memory.clone()).unwrap();
         let queue_pair = queue_pair(&device, &completions, &receives);
         Self { sim, device, completions, receives, memory, queue_pair, gid }

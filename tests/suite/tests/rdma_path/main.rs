@@ -63,7 +63,7 @@ const TESTS: &[Test] = &[
     ("a_server_is_gone_with_its_runtime", runtimes::server_gone_with_its_runtime),
     ("an_address_without_a_device_falls_back", fallback::address_without_device),
     ("a_process_that_falls_back_again_and_again_is_still_on_rdma", fallback::again_and_again),
-    ("a_full_lane_falls_back", fallback::full_lane),
+    ("a_full_lane_gets_another", fallback::full_lane),
     ("a_path_to_no_queue_pair_falls_back", fallback::wrong_queue_pair),
     ("a_path_to_nowhere_falls_back", fallback::wrong_address),
     ("a_path_of_another_epoch_falls_back", fallback::wrong_epoch),

@@ -154,7 +154,8 @@ impl Serving {
     /// Waits until the server is done with everything that its clients left behind.
     pub(crate) async fn forgets_its_clients(&self) {
         until("the end of the server's connections", || {
-            self.server.connections().is_empty() && is_idle(&self.lane(), 0)
+            let lanes = self.server.rdma().lanes();
+            self.server.connections().is_empty() && lanes.iter().all(|lane| is_idle(lane, 0))
         })
         .await;
     }

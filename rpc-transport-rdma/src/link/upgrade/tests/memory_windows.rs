@@ -14,7 +14,7 @@ impl Rig {
             release_timeout: LIMIT,
             ..rig.upgrade.config.clone()
         };
-        let make = |_: Option<&Worker>| Worker::start(&rig.sim.device(), &config);
+        let make = |_: Option<&Worker>, _| Worker::start(&rig.sim.device(), &config);
         rig.upgrade.workers.find("sim", 1, make, |_| None::<()>).unwrap();
         rig
     }

@@ -79,13 +79,18 @@ unsafe impl Send for IbvCompletionQueue {}
 unsafe impl Sync for IbvCompletionQueue {}
 
 impl IbvCompletionQueue {
-    pub(crate) fn new(context: &Arc<Context>, capacity: u32) -> Result<Self, VerbsError> {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        capacity: u32,
+        vector: u32,
+    ) -> Result<Self, VerbsError> {
         let channel = Channel::new(context)?;
         let entries = i32::try_from(capacity).unwrap_or(i32::MAX);
+        let vector = i32::try_from(vector).unwrap_or(0);
         // SAFETY: V1: the context and its channel exist.
         let pointer = unsafe {
             let (open, channel) = (context.pointer().as_ptr(), channel.pointer.as_ptr());
-            context.verbs().ibv_create_cq(open, entries, null_mut(), channel, 0)
+            context.verbs().ibv_create_cq(open, entries, null_mut(), channel, vector)
         };
         let pointer = check_pointer(pointer).map_err(|error| {
             let need = completion_queue_len(capacity);

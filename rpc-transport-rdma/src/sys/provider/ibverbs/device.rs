@@ -49,6 +49,9 @@ impl IbvDevice {
             queue_pairs_max: count(raw.max_qp),
             send_depth_max: count(raw.max_qp_wr),
             completions_max: count(raw.max_cqe),
+            // SAFETY: V1: the context is open.
+            completion_vectors: count(unsafe { context.pointer().as_ref() }.num_comp_vectors)
+                .max(1),
             shared_receives_max: count(raw.max_srq_wr),
             windows_max: count(raw.max_mw),
             reads_in_max: reads(raw.max_qp_rd_atom),
@@ -148,8 +151,9 @@ unsafe impl RawDevice for IbvDevice {
     fn create_completion_queue(
         &self,
         capacity: u32,
+        vector: u32,
     ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError> {
-        Ok(Arc::new(IbvCompletionQueue::new(self.context(), capacity)?))
+        Ok(Arc::new(IbvCompletionQueue::new(self.context(), capacity, vector)?))
     }
 
     fn create_shared_receive_queue(

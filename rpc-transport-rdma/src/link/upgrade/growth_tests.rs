@@ -1,0 +1,117 @@
+//! Devices whose lanes are full: others are made, on other completion vectors, and go again.
+
+use super::*;
+use crate::sim::{SimDevice, SimNetwork, SimVerb};
+
+const PLACES: u32 = 256;
+
+struct Rig {
+    upgrade: RdmaUpgrade,
+    device: SimDevice,
+}
+
+impl Rig {
+    fn new(config: RdmaConfig) -> Self {
+        let network = SimNetwork::new(0);
+        let device = network.add_device("sim", &[[10, 0, 0, 1].into()]);
+        Self { upgrade: RdmaUpgrade::with_provider(Box::new(network.provider()), config), device }
+    }
+
+    fn prepare(&self) -> LocalEnd {
+        let at = |address: [u8; 4]| Some((address, 7000).into());
+        let (local, peer) = (at([10, 0, 0, 1]), at([10, 0, 0, 2]));
+        let prepared =
+            self.upgrade.prepare(&Addresses { local, peer, ..Addresses::default() }, None);
+        prepared.map_err(|declined| declined.reason).unwrap()
+    }
+
+    /// The numbers of connections of the lanes.
+    fn counts(&self) -> Vec<usize> {
+        self.upgrade.lanes().iter().map(|lane| lane.connection_count).collect()
+    }
+
+    /// The completion vectors of the lanes, in the order in which they were made.
+    fn vectors(&self) -> Vec<u32> {
+        self.device
+            .enter(|state, _| state.completion_queues.values().map(|queue| queue.vector).collect())
+    }
+}
+
+#[tokio::test]
+async fn the_257th_connection_is_on_a_second_lane() {
+    let rig = Rig::new(RdmaConfig::default());
+    let mut ends: Vec<_> = (0..PLACES).map(|_| rig.prepare()).collect();
+    assert_eq!(rig.counts(), [256]);
+    ends.push(rig.prepare());
+    assert_eq!(rig.counts(), [256, 1]);
+    let [first, second] = rig.vectors().try_into().unwrap();
+    assert_eq!(second, (first + 1) % 8);
+    // As long as the first has little room, the second stays.
+    drop(ends.drain(255..).collect::<Vec<_>>());
+    assert_eq!(rig.counts(), [255, 0]);
+    ends.push(rig.prepare());
+    assert_eq!(rig.counts(), [255, 1]);
+    drop(ends.drain(100..).collect::<Vec<_>>());
+    ends.push(rig.prepare());
+    assert_eq!(rig.counts(), [101], "it is not needed any more");
+}
+
+#[tokio::test]
+async fn lanes_of_the_configuration_lie_on_vectors_in_a_row() {
+    let rig = Rig::new(RdmaConfig { lanes: 12, receive_slots: 64, ..RdmaConfig::default() });
+    let ends: Vec<_> = (0..24).map(|_| rig.prepare()).collect();
+    assert_eq!(rig.counts(), [2; 12]);
+    let vectors = rig.vectors();
+    let expected: Vec<_> = (0..12).map(|lane| (vectors[0] + lane) % 8).collect();
+    assert_eq!(vectors, expected);
+    drop(ends);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_at_once_find_places_on_lanes_that_grow() {
+    let config = RdmaConfig { max_connections: 8, receive_slots: 64, ..RdmaConfig::default() };
+    let rig = Arc::new(Rig::new(config));
+    let tasks = (0..100).map(|_| {
+        let rig = Arc::clone(&rig);
+        tokio::task::spawn_blocking(move || rig.prepare())
+    });
+    let mut ends = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        ends.push(task.await.unwrap());
+    }
+    assert_eq!(rig.counts().iter().sum::<usize>(), 100);
+    assert_eq!(rig.counts().len(), 13, "{:?}", rig.counts());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_at_once_are_admitted_in_turn() {
+    const CLIENTS: usize = 100;
+    let network = SimNetwork::new(0);
+    let [client, server] = [1, 2].map(|host| {
+        let device = network.add_device(&format!("sim{host}"), &[[10, 0, 0, host].into()]);
+        let upgrade =
+            RdmaUpgrade::with_provider(Box::new(network.provider()), RdmaConfig::default());
+        (device, Arc::new(upgrade))
+    });
+    let at = |host: u8| Some(([10, 0, 0, host], 7000).into());
+    let offers: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let addresses = Addresses { local: at(1), peer: at(2), ..Addresses::default() };
+            client.1.offer(&addresses).map_err(|declined| declined.reason).unwrap()
+        })
+        .collect();
+    // Each client needs three of them, and the firmware makes one at a time.
+    server.0.set_command_delay(SimVerb::CreateQueuePair, Duration::from_millis(1));
+    let blobs: Vec<_> = offers.iter().map(|offer| offer.blob()).collect();
+    let accepting = blobs.into_iter().map(|blob| {
+        let server = Arc::clone(&server.1);
+        let addresses = Addresses { local: at(2), peer: at(1), ..Addresses::default() };
+        tokio::task::spawn_blocking(move || server.accept(&addresses, &blob))
+    });
+    let mut accepted = Vec::new();
+    for task in accepting.collect::<Vec<_>>() {
+        let (_, candidate) = task.await.unwrap().map_err(|declined| declined.reason).unwrap();
+        accepted.push(candidate);
+    }
+    assert_eq!(server.1.lanes()[0].connection_count, CLIENTS);
+}
