@@ -10,6 +10,7 @@ pub(super) fn add_rdma(samples: &mut Samples, rdma: &Rdma) {
     for device in rdma.devices() {
         let name = device.device.as_str();
         samples.add(list::DEVICE_OPEN, &[name], device.is_open.into());
+        samples.add_len(list::DEVICE_COMMANDS, &[name], device.pending_commands);
         for (kind, count) in &device.events {
             samples.add(list::DEVICE_EVENTS, &[name, event(*kind)], *count);
         }

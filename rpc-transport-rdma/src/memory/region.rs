@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use super::memlock::Pinned;
 use super::{Access, Mapping, PageKind};
 use crate::sys::provider::{
-    Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
-    VerbsError,
+    Device, LocalKey, ObjectHandle, PreferredNode, RawMemoryRegion, RawSegment, RemoteKey,
+    RemoteMemory, VerbsError,
 };
 
 /// Registered memory: registered once, deregistered and unmapped when dropped.
@@ -37,7 +37,11 @@ impl Region {
     ///
     /// [`VerbsError::MemoryLock`] when they cannot be pinned, or what the system said.
     pub fn new(device: &Device, len: usize, access: Access) -> Result<Self, VerbsError> {
-        let mapping = Mapping::new(len).map_err(|error| VerbsError::system("map memory", error))?;
+        let mapping = {
+            // Mapping touches the pages.
+            let _near = device.raw().node().and_then(PreferredNode::new);
+            Mapping::new(len).map_err(|error| VerbsError::system("map memory", error))?
+        };
         let raw = device.raw().register(mapping, access)?;
         let mapping = raw.mapping();
         let (base, address, len) = (mapping.base(), mapping.address(), mapping.len());

@@ -10,6 +10,9 @@ pub struct DeviceStatus {
     pub is_open: bool,
     /// Number of its lanes.
     pub lane_count: usize,
+    /// Firmware commands that wait or are carried out. Many, for long, mean firmware that is slow
+    /// or hangs.
+    pub pending_commands: usize,
     /// Number of events of each kind, including those of earlier openings.
     pub events: Vec<(AsyncEventKind, u64)>,
 }

@@ -52,6 +52,9 @@ declare! { RDMA {
     DEVICE_OPEN = gauge "farcall.rdma.device.open", Count, DEVICE,
         "1 while the device is in use, 0 afterwards.",
         "Is the device present?";
+    DEVICE_COMMANDS = gauge "farcall.rdma.device.commands", Count, DEVICE,
+        "Firmware commands of a device that wait or are carried out.",
+        "Is the firmware slow, or does it hang?";
     DEVICE_EVENTS = counter "farcall.rdma.device.events", Count, &["device", "event"],
         "Events of a device, by kind.",
         "Did a port go down, or a queue fail?";

@@ -327,6 +327,7 @@ mod tests {
             device: "sim".to_owned(),
             is_open: true,
             lane_count: 1,
+            pending_commands: 0,
             events: counts.0,
         };
         assert_eq!(status.event_count(AsyncEventKind::PortError), 2);

@@ -168,6 +168,8 @@ impl Devices {
             device: name.clone(),
             is_open: cache.opened.contains_key(name),
             lane_count: cache.opened.get(name).map_or(0, |opened| opened.live().count()),
+            pending_commands: (cache.opened.get(name))
+                .map_or(0, |opened| opened.device.commands().pending()),
             events: cache.counts.get(name).cloned().unwrap_or_default().0,
         });
         status.collect()

@@ -159,6 +159,11 @@ impl Commands {
         drop(runtime.spawn_blocking(move || drop(what)));
     }
 
+    /// Returns the number of commands that wait or are carried out.
+    pub(crate) fn pending(&self) -> usize {
+        [&self.urgent, &self.bulk].into_iter().map(|queue| queue.shared.state().pending()).sum()
+    }
+
     /// Returns the command that the device is stuck with, if it is.
     pub(crate) fn stuck(&self) -> Option<StuckCommand> {
         self.urgent.shared.stuck().or_else(|| self.bulk.shared.stuck())
@@ -188,6 +193,12 @@ struct QueueState {
     is_served: bool,
     is_closed: bool,
     thread: Option<JoinHandle<()>>,
+}
+
+impl QueueState {
+    fn pending(&self) -> usize {
+        self.commands.len() + usize::from(self.running.is_some())
+    }
 }
 
 struct Command {
@@ -529,11 +540,12 @@ mod tests {
         commands.urgent.push(FirmwareCommand::ModifyQueuePair, || {});
         commands.urgent.serve(&runtime);
         tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(commands.pending(), 1);
         let stuck = commands.stuck().unwrap();
         assert_eq!(stuck.command, FirmwareCommand::ModifyQueuePair);
         assert!(stuck.age >= URGENT_MAX, "{stuck:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(commands.stuck(), None);
+        assert_eq!((commands.stuck(), commands.pending()), (None, 0));
     }
 
     #[test]

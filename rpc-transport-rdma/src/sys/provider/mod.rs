@@ -26,6 +26,7 @@ mod ibverbs;
 #[forbid(unsafe_code)]
 mod locked_memory;
 mod mapping;
+mod memory_policy;
 mod pages;
 #[forbid(unsafe_code)]
 mod path;
@@ -52,6 +53,7 @@ pub(crate) use error::is_gone;
 pub use ibverbs::Ibverbs;
 pub use locked_memory::LockedMemory;
 pub use mapping::{Access, Mapping};
+pub(crate) use memory_policy::PreferredNode;
 pub use pages::PageKind;
 pub(crate) use pages::page_len;
 pub(crate) use path::NUMBER_24_MAX;

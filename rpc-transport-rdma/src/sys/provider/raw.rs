@@ -67,6 +67,11 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// that memory safety rests on.
     fn quirks(&self) -> &Quirks;
 
+    /// The node of the machine that the device is at, where there are several and the system knows.
+    fn node(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the clock of a simulated device's commands. Commands of hardware block their thread
     /// and need none.
     fn command_clock(&self) -> Option<Arc<dyn CommandClock>> {

@@ -10,7 +10,7 @@ use crate::sys::provider::ibverbs::context::{Context, ProtectionDomain};
 use crate::sys::provider::ibverbs::memory::{IbvMemoryRegion, IbvMemoryWindow};
 use crate::sys::provider::ibverbs::queue_pair::IbvQueuePair;
 use crate::sys::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
-use crate::sys::provider::ibverbs::sysfs::PortFiles;
+use crate::sys::provider::ibverbs::sysfs::{PortFiles, node_of};
 use crate::sys::provider::{
     Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, LockedMemory, Mapping,
     Mtu, Partition, PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue,
@@ -28,6 +28,7 @@ const HARDWARE_CLASS: u8 = 106;
 #[derive(Debug)]
 pub(crate) struct IbvDevice {
     domain: Arc<ProtectionDomain>,
+    node: Option<u32>,
     name: String,
     attributes: DeviceAttributes,
     quirks: Quirks,
@@ -60,6 +61,7 @@ impl IbvDevice {
         };
         Ok(Self {
             domain: ProtectionDomain::new(context)?,
+            node: node_of(&name),
             name,
             attributes,
             quirks: quirks_of(raw.vendor_id),
@@ -85,6 +87,10 @@ unsafe impl RawDevice for IbvDevice {
 
     fn quirks(&self) -> &Quirks {
         &self.quirks
+    }
+
+    fn node(&self) -> Option<u32> {
+        self.node
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

@@ -1,4 +1,4 @@
-//! Facts about a port that the kernel shows in sysfs alone.
+//! Facts about a device and its ports that the kernel shows in sysfs alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,19 @@ use crate::sys::provider::Partition;
 /// Entries of a port's partition table that are read: more than fabrics have.
 const PARTITIONS_MAX: usize = 128;
 
+/// Directory of the devices.
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// The node of the machine that a device is at. None for a device in software, and on a machine
+/// without nodes, which sysfs says by a negative number.
+pub(super) fn node_of(device: &str) -> Option<u32> {
+    node_under(Path::new(DEVICES), device)
+}
+
+fn node_under(root: &Path, device: &str) -> Option<u32> {
+    fs::read_to_string(root.join(device).join("device/numa_node")).ok()?.trim().parse().ok()
+}
+
 /// A port's directories in sysfs.
 pub(super) struct PortFiles {
     device: PathBuf,
@@ -16,7 +29,7 @@ pub(super) struct PortFiles {
 
 impl PortFiles {
     pub(super) fn new(device: &str, port: u8) -> Self {
-        Self::under(Path::new("/sys/class/infiniband"), device, port)
+        Self::under(Path::new(DEVICES), device, port)
     }
 
     fn under(root: &Path, device: &str, port: u8) -> Self {
@@ -53,7 +66,9 @@ mod tests {
         let root = std::env::temp_dir().join(format!("farcall-sysfs-{}", std::process::id()));
         let files = PortFiles::under(&root, "mlx5_0", 2);
         assert_eq!((files.traffic_class(), files.partition()), (None, Partition::DEFAULT));
+        assert_eq!(node_under(&root, "mlx5_0"), None);
         for (file, text) in [
+            ("device/numa_node", "1\n"),
             ("tc/2/traffic_class", "Global tclass=98\n"),
             ("ports/2/pkeys/0", "0x7fff\n"),
             ("ports/2/pkeys/1", "0x8005\n"),
@@ -64,6 +79,9 @@ mod tests {
         }
         let partition = Partition { index: 1, key: 0x8005 };
         assert_eq!((files.traffic_class(), files.partition()), (Some(98), partition));
+        assert_eq!(node_under(&root, "mlx5_0"), Some(1));
+        fs::write(root.join("mlx5_0/device/numa_node"), "-1\n").unwrap();
+        assert_eq!(node_under(&root, "mlx5_0"), None);
         fs::remove_dir_all(root).unwrap();
     }
 }
