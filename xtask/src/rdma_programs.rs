@@ -45,6 +45,13 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &["--nocapture"],
         limit_seconds: 300,
     },
+    // Only the trace over real devices: the others need none.
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("traces"),
+        arguments: &["--nocapture", "python"],
+        limit_seconds: 180,
+    },
     RdmaProgram {
         package: "farcall-examples",
         target: Target::Test("config"),

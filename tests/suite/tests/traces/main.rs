@@ -1,5 +1,10 @@
 //! A trace over three hops, as a collector receives it: a client of gRPC, a server that it calls
 //! over HTTP/2, and a server that this one calls over RDMA.
+//!
+//! Everywhere, the client is tonic's and the device is simulated. Where `FARCALL_RDMA=required`
+//! says that there is a device, with the address `FARCALL_RDMA_SERVER`, the trace runs over that
+//! one, and Python begins it: `FARCALL_PYTHON` is a Python that has PyPI's `grpcio` and
+//! `grpcio-health-checking`.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
@@ -7,12 +12,14 @@
 mod collector;
 mod hops;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Stdio;
 use std::time::Duration;
 
 use farcall::otel::Otlp;
 use farcall::sim::SimNetwork;
 use farcall::{Rdma, RdmaConfig, Request};
+use tokio::process::Command;
 use tonic::metadata::MetadataValue;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -24,6 +31,9 @@ use crate::hops::{CALLER, CALLS, Hops, TRACE};
 
 /// No wait of this test is longer.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// The bound on the client in Python, whose processor may be emulated.
+const PYTHON_LIMIT: Duration = Duration::from_secs(90);
 
 /// Exports this thread's spans to the collector until the guard is dropped.
 async fn export_to(collector: &Collector) -> (Otlp, DefaultGuard) {
@@ -54,6 +64,38 @@ async fn trace_spans_three_hops_as_a_collector_receives_it() {
     tokio::time::timeout(LIMIT, otlp.shutdown()).await.expect("in time").unwrap();
     for [.., server] in hops.check(&collector.spans()) {
         assert_eq!(text(&server, "network.peer.address"), "127.0.0.1");
+    }
+}
+
+#[tokio::test]
+async fn trace_from_python_spans_a_device() {
+    if std::env::var("FARCALL_RDMA").as_deref() != Ok("required") {
+        println!("skipped: no RDMA device (FARCALL_RDMA is not set to `required`)");
+        return;
+    }
+    let Ok(python) = std::env::var("FARCALL_PYTHON") else {
+        println!("skipped: no Python with grpcio (FARCALL_PYTHON is not set)");
+        return;
+    };
+    let host = std::env::var("FARCALL_RDMA_SERVER").unwrap_or_else(|_| "10.0.1.1".to_owned());
+    let collector = Collector::default();
+    let (otlp, _guard) = export_to(&collector).await;
+    let hops = Hops::serve(&Rdma::new(RdmaConfig::default()), &host).await;
+
+    let mut client = Command::new(python);
+    client.args(["-c", include_str!("client.py"), &hops.first]);
+    client.args(CALLS.map(|(service, flags, _)| format!("{service}:{flags}")));
+    client.env("TRACE", TRACE).env("CALLER", CALLER);
+    client.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    let ended = tokio::time::timeout(PYTHON_LIMIT, client.output()).await;
+    let ended = ended.expect("the client ends in time").unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let printed = String::from_utf8(ended.stdout).unwrap();
+    assert_eq!(printed.split_whitespace().collect::<Vec<_>>(), CALLS.map(|(.., status)| status));
+    tokio::time::timeout(LIMIT, otlp.shutdown()).await.expect("in time").unwrap();
+    for [.., server] in hops.check(&collector.spans()) {
+        let peer: IpAddr = text(&server, "network.peer.address").parse().unwrap();
+        assert!(!peer.is_loopback(), "{server:?}");
     }
 }
 
