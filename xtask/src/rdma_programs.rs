@@ -59,6 +59,12 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         limit_seconds: 120,
     },
     RdmaProgram {
+        package: "farcall-cli",
+        target: Target::Test("command"),
+        arguments: &["--nocapture", "--test-threads=1", "device"],
+        limit_seconds: 180,
+    },
+    RdmaProgram {
         package: "moved-after",
         target: Target::Test("moved"),
         arguments: &["--nocapture"],
