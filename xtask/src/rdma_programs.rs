@@ -45,11 +45,24 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &["--nocapture"],
         limit_seconds: 300,
     },
+    // Only the trace over real devices: the others need none.
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("traces"),
+        arguments: &["--nocapture", "python"],
+        limit_seconds: 180,
+    },
     RdmaProgram {
         package: "farcall-examples",
         target: Target::Test("config"),
         arguments: &["--nocapture"],
         limit_seconds: 120,
+    },
+    RdmaProgram {
+        package: "farcall-cli",
+        target: Target::Test("command"),
+        arguments: &["--nocapture", "--test-threads=1", "device"],
+        limit_seconds: 180,
     },
     RdmaProgram {
         package: "moved-after",

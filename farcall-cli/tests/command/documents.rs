@@ -59,6 +59,15 @@ async fn examples_of_the_page_print_what_it_shows() {
     }
 }
 
+/// Returns the output of the page's session that begins with `line`. A test of its own runs it.
+pub(crate) fn console(line: &str) -> String {
+    let page = std::fs::read_to_string(PAGE).unwrap_or_else(|error| panic!("{PAGE}: {error}"));
+    let mut blocks = page.split("```console\n").skip(1);
+    let block = blocks.find(|block| block.starts_with(line)).expect(line);
+    let (_, output) = block.split_once('\n').expect(line);
+    output.split("```").next().unwrap_or_default().to_owned()
+}
+
 /// Splits a line as a shell does, which knows single quotes.
 fn split(line: &str) -> Vec<String> {
     let mut arguments = Vec::new();

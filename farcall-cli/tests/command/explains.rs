@@ -1,10 +1,23 @@
 //! `farcall explain`, and what `farcall call -v` says of the call.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farcall::{Channel, Server, Status};
+use farcall_probe::relay::relay;
+
+use crate::documents;
 use crate::program::{farcall, farcall_in, farcall_with};
 use crate::servers;
 
 const ECHO: &str = "farcall.suite.Probe/Echo";
 const FAIL: &str = "farcall.suite.Probe/Fail";
+
+/// Returns the lines above the table of stages, but for the count of copied bytes, which depends on
+/// the pieces that the kernel hands out.
+pub(crate) fn facts(shown: &str) -> Vec<&str> {
+    let above = shown.lines().take_while(|line| !line.starts_with("stage "));
+    above.filter(|line| !line.starts_with("copied ")).collect()
+}
 
 #[tokio::test]
 async fn stages_protocol_and_attempts_are_printed() {
@@ -56,6 +69,57 @@ async fn failed_attempts_are_named_and_escaped() {
     assert!(ran.stdout.chars().all(is_clean), "{ran:?}");
     ran.failed(78, "UNAVAILABLE");
 }
+
+#[tokio::test]
+async fn fallback_is_explained_with_its_reason() {
+    let server = servers::over_tcp().await;
+    let address = format!("auto://{}", server.authority());
+    // Loopback has no RDMA device. The rest of the reason depends on the host.
+    let path = Channel::connect(&address).await.unwrap().path();
+    let reason = path.reason().unwrap_or_default();
+    assert!(reason.starts_with("rdma: this host: "), "{reason}");
+    let shown = farcall(&format!("explain {address} {ECHO}")).await.succeeded();
+    println!("{shown}");
+    let expected = format!(
+        "path              tcp  ({reason})\n\
+         endpoint          {address}\n\
+         request           one record of 54 bytes: at most 65,536\n\
+         response          one record of 104 bytes: at most 65,536\n\
+         attempts          1"
+    );
+    assert_eq!(facts(&shown), expected.lines().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn retried_call_is_explained_with_its_first_attempt() {
+    let is_first = AtomicBool::new(true);
+    let service = relay(move |_| {
+        let is_first = is_first.swap(false, Ordering::Relaxed);
+        async move { if is_first { Err(Status::unavailable("restarting")) } else { Ok(()) } }
+    });
+    let builder = servers::described(Server::builder()).add_service(service);
+    let server = servers::serve(builder, "tcp://127.0.0.1:0").await;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = format!("[targets.relay]\naddress = \"{}\"\n{RETRIED}", server.address);
+    std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
+    let line = ["explain", "@relay", "farcall.suite.Relay/Ask"];
+    let shown = farcall_in(folder.path(), &line, "").await.succeeded();
+    println!("{shown}");
+    let example = documents::console("$ farcall explain @relay ");
+    let example = example.replace("tcp://127.0.0.1:7000", &server.address);
+    assert_eq!(facts(&shown), facts(&example));
+    assert!(shown.contains(" share\nearlier attempts "), "{shown}");
+}
+
+/// Settings of the target `relay`, whose methods may be called again.
+const RETRIED: &str = r#"
+    [targets.relay.methods."*"]
+    idempotent = true
+    [targets.relay.methods."*".retry]
+    max_attempts = 3
+    initial_backoff = "1ms"
+    retryable_codes = ["UNAVAILABLE"]
+"#;
 
 #[tokio::test]
 async fn call_notes_where_its_time_went() {

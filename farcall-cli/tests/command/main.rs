@@ -2,6 +2,7 @@
 
 mod benches;
 mod calls;
+mod devices;
 #[cfg(target_os = "linux")]
 mod doctor;
 mod documents;

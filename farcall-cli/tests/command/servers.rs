@@ -42,15 +42,19 @@ pub(crate) async fn serve(builder: ServerBuilder, address: &str) -> Running {
 /// A farcall server with the probe's service, health, reflection and its state for operators.
 pub(crate) fn complete() -> ServerBuilder {
     let (_, health) = tonic_health::server::health_reporter();
+    described(bare())
+        .admin(Admin::loopback())
+        .add_grpc_service(health, tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+/// Adds reflection of the probe's package and health.
+pub(crate) fn described(builder: ServerBuilder) -> ServerBuilder {
     let described = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(farcall_probe::DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .unwrap_or_else(|error| panic!("{error}"));
-    bare()
-        .admin(Admin::loopback())
-        .add_grpc_service(health, tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .add_grpc_service(described, reflection::FILE_DESCRIPTOR_SET)
+    builder.add_grpc_service(described, reflection::FILE_DESCRIPTOR_SET)
 }
 
 /// A farcall server with the probe's service alone.

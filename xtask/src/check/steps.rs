@@ -150,7 +150,7 @@ impl Runner {
             }
             CheckStep::BuildVm => self.build_all(),
             CheckStep::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
-            CheckStep::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
+            CheckStep::VmSuite => self.suite(),
             CheckStep::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
             CheckStep::VmFaults => self.in_machine("faults", faults::QUICK),
             CheckStep::VmDoctor => self.in_machine("doctor", rdma_programs::DOCTOR),
@@ -315,6 +315,19 @@ impl Runner {
         Ok(StepOutcome::Passed(None))
     }
 
+    /// Runs the suite on devices. A trace of it begins in Python where that can be had.
+    fn suite(&mut self) -> Result<StepOutcome> {
+        let mut jobs = self.jobs("suite", rdma_programs::SUITE)?.to_vec();
+        let python = interop::environment();
+        if let Ok(python) = &python {
+            let variable = (PYTHON_VARIABLE.to_owned(), python.display().to_string());
+            jobs.iter_mut().for_each(|job| job.variables.push(variable.clone()));
+        }
+        self.place.run(&jobs)?;
+        let remark = python.err().map(|error| format!("no trace from Python: {error:#}"));
+        Ok(StepOutcome::Passed(remark))
+    }
+
     /// Runs programs in the virtual machine, whatever devices this host has.
     fn in_machine(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<StepOutcome> {
         let jobs = self.jobs(name, programs)?.to_vec();
@@ -350,6 +363,9 @@ impl Runner {
         Ok(&self.built[name])
     }
 }
+
+/// The variable by which the suite knows a Python with gRPC's packages.
+const PYTHON_VARIABLE: &str = "FARCALL_PYTHON";
 
 /// The peers of the benchmark, which are a workspace of their own.
 const PEERS: &[&str] = &["--manifest-path", bench::PEERS];

@@ -25,7 +25,7 @@ use farcall_testkit::process::bounded;
 
 use crate::release;
 use crate::setup::{self, Purpose};
-pub(crate) use python::environment_with;
+pub(crate) use python::{environment, environment_with};
 pub use server::{Server, folder};
 
 /// The bound on the browser's columns, with the installation of Chromium.

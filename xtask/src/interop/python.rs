@@ -76,7 +76,12 @@ fn script(name: &str, text: &str) -> Result<Command> {
     Ok(command)
 }
 
-fn environment() -> Result<PathBuf> {
+/// Returns a Python that has gRPC's packages.
+///
+/// # Errors
+///
+/// Returns an error if there is no Python, or the packages cannot be installed.
+pub(crate) fn environment() -> Result<PathBuf> {
     environment_with(
         &PACKAGES,
         "import grpc, grpc_channelz, grpc_health, grpc_reflection, grpc_status",
