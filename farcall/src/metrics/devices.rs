@@ -1,5 +1,7 @@
 //! The metrics of RDMA devices and their lanes.
 
+use std::collections::HashSet;
+
 use super::list::rdma::{self as list, counts};
 use super::samples::Samples;
 use crate::Rdma;
@@ -15,10 +17,11 @@ pub(super) fn add_rdma(samples: &mut Samples, rdma: &Rdma) {
             samples.add(list::DEVICE_EVENTS, &[name, event(*kind)], *count);
         }
     }
+    let mut devices = HashSet::new();
     for lane in rdma.lanes() {
         add_lane(samples, &lane);
         // What all lanes of a device share comes with each of them.
-        if lane.number == 0 {
+        if devices.insert(lane.device.clone()) {
             let device = [lane.device.as_str()];
             samples.add(list::DEVICE_READ, &device, lane.read_bytes_in_use);
             samples.add(list::DEVICE_SOURCE, &device, lane.source_bytes_in_use);

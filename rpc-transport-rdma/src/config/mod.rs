@@ -56,10 +56,10 @@ define_settings! {
         /// Tasks and completion queues for each device.
         ///
         /// 1 by default: lanes share the memory that the process may lock, see
-        /// [`receive_slots`](Self::receive_slots). Each lane has a task and a completion vector of
-        /// its own, so more serve more processors; a new connection goes to the lane that has the
-        /// fewest. When all are full the device gets more, up to 64 in all, unless they were sized
-        /// to `RLIMIT_MEMLOCK`; they go again when they are not needed. At least 1.
+        /// [`receive_slots`](Self::receive_slots). Each lane has a task of its own and the next
+        /// completion vector, so more serve more processors; a new connection goes to the lane
+        /// that has the fewest. When all are full the device gets more, up to 64 in all and as far
+        /// as `RLIMIT_MEMLOCK` allows; they go again when they are not needed. At least 1.
         lanes, with_lanes: u16 as Plain = 1, Start, 1.., "every connection needs a lane";
         /// Receive slots that all connections of a lane share.
         ///

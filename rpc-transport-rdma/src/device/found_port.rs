@@ -22,6 +22,8 @@ pub struct FoundPort {
     pub attributes: PortAttributes,
     /// The port's GIDs.
     pub gids: Vec<GidEntry>,
+    /// The keys of the port's table of partitions; empty where the system does not say.
+    pub partition_keys: Vec<u16>,
 }
 
 /// Returns the current state of each port of a device.
@@ -48,6 +50,7 @@ pub(super) fn query_ports(device: &Device) -> (Vec<FoundPort>, Option<VerbsError
                 port,
                 attributes,
                 gids: table.iter().filter(|entry| entry.port == port).copied().collect(),
+                partition_keys: device.raw().partition_keys(port),
             }),
             Err(error) => refusal = refusal.or(Some(error)),
         }
@@ -142,12 +145,15 @@ pub(super) fn gid_in_hardware_address(text: &str) -> Option<Gid> {
 }
 
 impl LocalAddress {
-    /// Returns true if this address has disappeared from the port, or its partition is another.
+    /// Returns true if this address has disappeared from the port, or its place in the table of
+    /// partitions has another.
     pub(crate) fn is_lost(&self, found: &[FoundPort]) -> bool {
         let Some(port) = found.iter().find(|found| found.port == self.port) else { return true };
         match self.link_layer {
             LinkLayer::InfiniBand => {
-                (port.attributes.lid, port.attributes.partition) != (self.lid, self.partition)
+                let keys = &port.partition_keys;
+                let key = keys.get(usize::from(self.partition.index)).copied().unwrap_or(0);
+                port.attributes.lid != self.lid || !keys.is_empty() && key != self.partition.key
             }
             LinkLayer::Ethernet => {
                 let is_ours = |index, gid| index == self.gid_index && gid == self.gid;
@@ -189,6 +195,7 @@ mod tests {
                 kind: GidKind::RoceV2,
                 interface: None,
             }],
+            partition_keys: Vec::new(),
         }
     }
 
@@ -204,9 +211,12 @@ mod tests {
     #[test]
     fn on_infiniband_lid_and_partition_must_be_the_same() {
         let reach = reach(LinkLayer::InfiniBand);
-        let mut moved = found(1, 5, 0, 0);
-        moved.attributes.partition = Partition { index: 0, key: 0x8005 };
-        assert!(reach.is_lost(&[moved]));
+        for (keys, is_lost) in
+            [(vec![0xffff], false), (vec![0xffff, 0x8005], false), (vec![0x8005, 0xffff], true)]
+        {
+            let port = FoundPort { partition_keys: keys, ..found(1, 5, 0, 0) };
+            assert_eq!(reach.is_lost(&[port]), is_lost);
+        }
         assert!(!reach.is_lost(&[found(1, 5, 0, 0)]));
         assert!(reach.is_lost(&[found(1, 6, 3, 7)]));
         assert!(reach.is_lost(&[]));

@@ -276,6 +276,7 @@ mod tests {
             interface: None,
         };
         FoundPort {
+            partition_keys: Vec::new(),
             device: device.to_owned(),
             port: 1,
             attributes: PortAttributes {

@@ -48,9 +48,13 @@ pub(crate) const DEAD: &str = "the RDMA lane has ended with its task's tokio run
 
 /// The state that connections and the worker's task share; `C` is a connection.
 pub(crate) struct WorkerShared<C> {
+    /// Its number among the workers of the device, the least that was free.
+    pub(crate) number: usize,
     pub(crate) config: RdmaConfig,
     /// The limit on locked memory that the lane was cut to.
     pub(crate) lock_limit: Option<u64>,
+    /// Workers that the device may have, by the memory that the process may lock.
+    pub(crate) workers_max: usize,
     /// Runtime of the worker's task. Connections can be closed from any thread, even in a
     /// destructor.
     pub(crate) runtime: Handle,
@@ -256,12 +260,12 @@ impl<C> WorkerShared<C> {
         self.table().is_dead
     }
 
-    /// Returns the number of connections of the worker.
     /// Returns true if there is a place for another connection.
     pub(crate) fn has_room(&self) -> bool {
         self.shares.quota().has_room()
     }
 
+    /// Returns the number of connections of the worker.
     pub(crate) fn connection_count(&self) -> usize {
         self.table().by_tag.len()
     }

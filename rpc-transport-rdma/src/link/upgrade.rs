@@ -29,7 +29,7 @@ use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::MESSAGE_HEADER_LEN;
-use crate::quota::admission::{Admitted, Crowded};
+use crate::quota::admission::Crowded;
 use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
@@ -43,6 +43,9 @@ use crate::{
 /// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
 /// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
 const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Time between two looks for lanes that are not needed any more.
+const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Workers that a handshake tries whose last place another handshake takes first.
 const SEAT_TRIES: u32 = 8;
@@ -129,11 +132,14 @@ impl RdmaUpgrade {
             Some(sibling) => sibling.start_sibling(number).map_err(|error| declined(&error)),
             None => self.first_worker(port),
         };
-        let attach = |worker: &_| self.devices.attach(port, worker);
-        let lanes = self.config.lanes.into();
-        let (worker, watch) = self.workers.find(port.device.name(), lanes, make, attach)?;
+        let attach = |worker: &_| self.devices.attach(worker);
+        let (name, lanes) = (port.device.name(), self.config.lanes.into());
+        let (worker, watch) = self.workers.find(name, lanes, make, attach)?;
         if let Some(watch) = watch {
             tokio::spawn(watch.run());
+        }
+        if self.workers.begins_trimming(name, lanes) {
+            tokio::spawn(trim(Arc::downgrade(&self.workers), name.to_owned(), lanes));
         }
         Ok(worker)
     }
@@ -189,12 +195,12 @@ impl RdmaUpgrade {
             peer.check(&local, self.config.slot_len)?;
         }
         let name = port.device.name();
-        // Before it takes anything that others could use while it waits.
-        let admitted = offer.map(|_| self.workers.admission(name).admit()).transpose();
-        let admitted = admitted.map_err(|Crowded { waiting }| {
-            in_use(format!("{waiting} handshakes wait for the firmware of {name}"))
-        })?;
         let peer = PeerKey::new(addresses.peer);
+        // Before it takes anything that others could use while it waits.
+        let admitted = offer.map(|_| self.workers.admission(name).admit(peer)).transpose();
+        let _admitted = admitted.map_err(|Crowded| {
+            in_use(format!("too many handshakes wait for the firmware of {name}"))
+        })?;
         let Seat { worker, unproven, place, holding } = self.seat(&port, peer, offer.is_some())?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: worker.shared.attachment.device().clone(), ..port };
@@ -222,11 +228,21 @@ impl RdmaUpgrade {
             epoch,
             peer,
             unproven,
-            admitted,
             paths,
             pair,
             traffic_class,
         })
+    }
+}
+
+/// Drops the workers of a device that are not needed, until there are none beyond `lanes`.
+async fn trim(workers: Weak<WorkerSet>, device: String, lanes: usize) {
+    loop {
+        tokio::time::sleep(TRIM_INTERVAL).await;
+        let has_more = workers.upgrade().is_some_and(|workers| workers.trim(&device, lanes));
+        if !has_more {
+            return;
+        }
     }
 }
 
@@ -305,8 +321,6 @@ struct LocalEnd {
     peer: PeerKey,
     /// Charge for a client's place until the client is proven.
     unproven: Option<Charge<PeerKey>>,
-    /// Held by a client's handshake until its queue pairs are connected.
-    admitted: Option<Admitted>,
     paths: Arc<PathMemory>,
     pair: Option<AddressPair>,
     traffic_class: u8,
@@ -336,7 +350,7 @@ impl LocalEnd {
     }
 
     /// Returns the maximum number of a connection's memory windows: as many as fit if every
-    /// connection had that many.
+    /// connection of one lane had that many.
     fn memory_windows_max(&self) -> usize {
         let device_max = self.worker.shared.attachment.device().attributes().windows_max;
         let share = device_max / self.worker.shared.config.max_connections.max(1);
@@ -354,7 +368,7 @@ impl LocalEnd {
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
     fn join(mut self, peer: &ConnParams) -> Result<ConnectedEnd, Declined> {
-        let (unproven, _admitted) = (self.unproven.take(), self.admitted.take());
+        let unproven = self.unproven.take();
         let shared = Arc::clone(&self.worker.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;

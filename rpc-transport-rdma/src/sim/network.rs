@@ -70,6 +70,8 @@ impl SimNetwork {
                 command_delays: BTreeMap::new(),
                 firmware: Arc::default(),
                 firmware_turn: Arc::default(),
+                commands_now: 0,
+                commands_at_once: 0,
                 is_scripted: false,
                 script: Script::default(),
             });

@@ -41,7 +41,7 @@ use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
 use crate::worker::driver::Driver;
-use crate::worker::sizing::{fit, lanes_budget};
+use crate::worker::sizing::{fit, lane_len, lanes_budget};
 use crate::worker::srq::{Replenish, Watermark};
 use crate::{RdmaConfig, RkeyScope};
 
@@ -67,7 +67,8 @@ impl Worker {
     /// Makes a worker on a device, and starts its task in the current tokio runtime. The scope of
     /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
-        let (config, lock_limit) = &sized(device, config);
+        let size = &sized(device, config);
+        let config = &size.config;
         let arbiter = Arc::default();
         let pool = |access, handout, bytes_max| {
             let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
@@ -80,27 +81,28 @@ impl Worker {
         // A READ that is longer than the whole budget would wait for ever.
         let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
         let reads = FairSemaphore::new(max_read_bytes.into());
-        Self::start_with(device, config, *lock_limit, Large { sources, sinks, reads }, 0)
+        Self::start_with(device, size, Large { sources, sinks, reads }, 0)
     }
 
-    /// Makes another worker on the same device, which shares what large frames need. `number` is
-    /// that of its workers before.
+    /// Makes another worker on the same device, which shares what large frames need.
     pub(crate) fn start_sibling(&self, number: usize) -> Result<Self, VerbsError> {
-        let WorkerShared { attachment, config, lock_limit, sources, sinks, reads, .. } =
-            &*self.shared;
+        let WorkerShared { attachment, sources, sinks, reads, .. } = &*self.shared;
+        let WorkerShared { config, lock_limit, workers_max, .. } = &*self.shared;
+        let (lock_limit, workers_max) = (*lock_limit, *workers_max);
+        let size = Size { config: config.clone(), lock_limit, workers_max };
         let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
         // One budget for all lanes of a device: it is the device that is shared.
         let large = Large { sources, sinks, reads };
-        Self::start_with(attachment.device(), config, *lock_limit, large, number)
+        Self::start_with(attachment.device(), &size, large, number)
     }
 
     fn start_with(
         device: &Device,
-        config: &RdmaConfig,
-        lock_limit: Option<u64>,
+        size: &Size,
         Large { sources, sinks, reads }: Large,
         number: usize,
     ) -> Result<Self, VerbsError> {
+        let Size { config, lock_limit, workers_max } = size;
         let slots = u32::from(config.receive_slots);
         // Never less than the lane may have waiting: a queue that overruns is broken for good.
         // Where the device has less, queue pairs are refused instead.
@@ -116,8 +118,10 @@ impl Worker {
         )?;
         let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
         let shared = Arc::new(WorkerShared {
+            number,
             config: config.clone(),
-            lock_limit,
+            lock_limit: *lock_limit,
+            workers_max: *workers_max,
             runtime: Handle::current(),
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
@@ -176,18 +180,36 @@ fn vector_of(number: usize) -> u32 {
     FIRST.wrapping_add(u32::try_from(number).unwrap_or(0))
 }
 
+/// The most workers of a device that are made because the others are full: 16,384 connections by
+/// default. Each takes 5.4 MiB for its slots, and a task.
+const WORKERS_MAX: usize = 64;
+
+/// The size of a device's lanes, and how many there may be.
+struct Size {
+    config: RdmaConfig,
+    /// The limit on locked memory that the settings were cut to.
+    lock_limit: Option<u64>,
+    workers_max: usize,
+}
+
 /// The settings of a device's lanes, cut to what the process may lock where the device's queues
-/// count, and the limit that they were cut to.
-fn sized(device: &Device, config: &RdmaConfig) -> (RdmaConfig, Option<u64>) {
+/// count.
+fn sized(device: &Device, config: &RdmaConfig) -> Size {
     let mut config = config.clone();
     if config.rkey_scope == RkeyScope::Window {
         // READs go with the messages then.
         config.read_queue_pairs = 0;
     }
     let memory = device.lockable_queue_memory();
-    let budget = memory.and_then(lanes_budget).map(|budget| budget / u64::from(config.lanes));
-    let fitted = budget.and_then(|budget| fit(&config, budget));
-    let Some(fitted) = fitted else { return (config, None) };
+    let budget = memory.and_then(lanes_budget);
+    let lanes = config.lanes;
+    let fitted = budget.and_then(|budget| fit(&config, budget / u64::from(lanes)));
+    let Some(fitted) = fitted else {
+        // Large frames keep their part of what can be locked.
+        let fit = budget.map_or(u64::MAX, |budget| budget / lane_len(&config));
+        let workers_max = usize::try_from(fit).unwrap_or(usize::MAX).min(WORKERS_MAX);
+        return Size { config, lock_limit: None, workers_max: workers_max.max(lanes.into()) };
+    };
     let limit = memory.and_then(|memory| memory.limit);
     rpc_core::limited_log!(
         target: "farcall::rdma",
@@ -201,7 +223,7 @@ fn sized(device: &Device, config: &RdmaConfig) -> (RdmaConfig, Option<u64>) {
         max_connections = fitted.max_connections,
         send_depth = fitted.send_depth
     );
-    (fitted, limit)
+    Size { config: fitted, lock_limit: limit, workers_max: lanes.into() }
 }
 
 impl WorkerShared {

@@ -2,8 +2,9 @@
 //!
 //! A device gets its workers one after the other: another is made when all there are have
 //! connections, until there are as many as the configuration says. Then a connection goes where
-//! the fewest are. When all are full more are made, up to [`WORKERS_MAX`], and go again when they
-//! are not needed. Workers of a device share the memory for large frames, and nothing else.
+//! the fewest are. When all are full more are made, as far as the memory allows that the process
+//! may lock, and go again when they are not needed. Workers of a device share the memory for large
+//! frames, and nothing else.
 //!
 //! Making a worker registers memory and checks the device's windows, which takes up to half a
 //! second. The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for
@@ -11,7 +12,11 @@
 //! makes it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::quota::admission::Admission;
 use crate::verbs::Device;
@@ -31,6 +36,10 @@ struct OfDevice {
     let_go_count: u64,
     /// The handshakes of clients on the device.
     admission: Arc<Admission>,
+    /// Set after a worker could not be made, until another is tried.
+    paused_until: Option<Instant>,
+    /// Set while a task looks for workers that are not needed.
+    is_trimming: bool,
 }
 
 /// The choice of a worker for a connection.
@@ -60,36 +69,32 @@ pub(crate) struct Counts {
     pub(crate) max: usize,
 }
 
-/// The most workers of a device that are made because the others are full: 16,384 connections by
-/// default. Each takes 5.5 MiB for its slots, and a task.
-const WORKERS_MAX: usize = 64;
-
 /// Part of a worker's places that have to be free before one that was made because it was full goes
 /// again. Without it a connection that comes and goes would make and end a worker each time.
 const ROOM_PART: usize = 4;
 
-impl Counts {
-    /// The counts for `lanes` of the configuration. Where a lane is sized to what the process may
-    /// lock, there is nothing left for more.
-    fn new(lanes: usize, is_limited: bool) -> Self {
-        let spread = lanes.max(1);
-        Self { spread, max: if is_limited { spread } else { spread.max(WORKERS_MAX) } }
-    }
-}
+/// Part of the connections that may be unproven when a worker is made because the others are full:
+/// clients that prove nothing get no memory by it.
+const UNPROVEN_PART: usize = 4;
 
-/// Decides, given the load of each worker. A worn worker is replaced, and ends with its
-/// connections: there are at most twice as many workers meanwhile. Pure.
+/// Time until another worker is tried after one could not be made.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Decides, given the load of each worker, in the order of their numbers. Workers beyond those that
+/// connections are spread over get what the others have no room for, so that they are left again. A
+/// worn worker is replaced, and ends with its connections: there are at most twice as many workers
+/// meanwhile. Pure.
 pub(crate) fn choose(workers: impl IntoIterator<Item = Load>, counts: Counts) -> Choice {
     let workers: Vec<_> = workers.into_iter().collect();
     let whole = || (0..workers.len()).filter(|index| !workers[*index].is_worn);
     let load = |index: &usize| (!workers[*index].has_room, workers[*index].connections);
+    let has_room = |index: &usize| workers[*index].has_room;
     let whole_count = whole().count();
     let may_spread = whole_count < counts.spread && workers.len() < 2 * counts.spread;
     let may_grow = whole_count < counts.max && workers.len() < 2 * counts.max;
-    match whole().min_by_key(load) {
-        Some(index)
-            if workers[index].has_room && (workers[index].connections == 0 || !may_spread) =>
-        {
+    let least = whole().take(counts.spread).min_by_key(load).filter(has_room);
+    match least.or_else(|| whole().find(has_room)).or_else(|| whole().next()) {
+        Some(index) if has_room(&index) && (workers[index].connections == 0 || !may_spread) => {
             Choice::Existing(index)
         }
         Some(index) if !(may_spread || may_grow) => Choice::Existing(index),
@@ -107,10 +112,12 @@ impl WorkerSet {
     /// May block for as long as `make` does, which is called again if an opening of the device is
     /// lost meanwhile: the worker may be of that one, and would keep it open.
     ///
+    /// Where another worker cannot be made, the one with the fewest connections is returned.
+    ///
     /// # Errors
     ///
-    /// Returns the error of `make`. The next call makes anew.
-    pub(crate) fn find<T, E>(
+    /// Returns the error of `make` if there is no worker. The next call makes anew.
+    pub(crate) fn find<T, E: fmt::Display>(
         &self,
         device: &str,
         lanes: usize,
@@ -126,20 +133,24 @@ impl WorkerSet {
         loop {
             let found = self.look(device, |of| {
                 let first = of.workers.first().cloned();
-                of.choose(lanes).ok_or((first, of.workers.len(), of.let_go_count))
+                of.choose(lanes).ok_or((first, of.free_number(), of.let_go_count))
             });
             let (sibling, number, let_go_count) = match found {
                 // Another handshake has made it.
                 Ok(worker) => return Ok((worker, None)),
                 Err(found) => found,
             };
-            let worker = Arc::new(make(sibling.as_deref(), number)?);
+            let worker = match make(sibling.as_deref(), number) {
+                Ok(worker) => Arc::new(worker),
+                Err(error) => return self.look(device, |of| of.instead(lanes, error)),
+            };
             let attached = self.look(device, |of| {
                 let is_same = of.let_go_count == let_go_count;
                 is_same.then(|| {
                     // Under the lock, so that a loss which the worker is told of finds it here.
                     let attached = attach(&worker.shared);
-                    of.workers.push(Arc::clone(&worker));
+                    let place = of.workers.partition_point(|it| it.shared.number < number);
+                    of.workers.insert(place, Arc::clone(&worker));
                     attached
                 })
             });
@@ -152,6 +163,25 @@ impl WorkerSet {
     /// Returns the admission of handshakes to the device of this name.
     pub(crate) fn admission(&self, device: &str) -> Arc<Admission> {
         self.look(device, |of| Arc::clone(&of.admission))
+    }
+
+    /// Drops workers of a device that are not needed any more. Returns true if there are others to
+    /// look for later.
+    pub(crate) fn trim(&self, device: &str, lanes: usize) -> bool {
+        self.look(device, |of| {
+            of.trim(lanes);
+            of.is_trimming = of.workers.len() > lanes.max(1);
+            of.is_trimming
+        })
+    }
+
+    /// Returns true, once, if a task has to [`trim`](Self::trim) the workers of a device from time
+    /// to time.
+    pub(crate) fn begins_trimming(&self, device: &str, lanes: usize) -> bool {
+        self.look(device, |of| {
+            let has_surplus = of.workers.len() > lanes.max(1);
+            has_surplus && !std::mem::replace(&mut of.is_trimming, true)
+        })
     }
 
     /// Does something with the workers of a device.
@@ -185,8 +215,8 @@ impl WorkerSet {
         let all = self.lock();
         let mut said = Vec::new();
         for (device, of) in &*all {
-            let workers = of.workers.iter().enumerate();
-            said.extend(workers.map(|(number, worker)| describe(device, number, &worker.shared)));
+            let workers = of.workers.iter().map(|worker| &*worker.shared);
+            said.extend(workers.map(|worker| describe(device, worker.number, worker)));
         }
         said
     }
@@ -205,33 +235,76 @@ impl OfDevice {
             let shared = &worker.shared;
             !(shared.is_dead() || shared.is_worn() && shared.connection_count() == 0)
         });
-        self.drop_surplus(lanes.max(1));
-        let is_limited = self.workers.iter().any(|worker| worker.shared.lock_limit.is_some());
+        self.trim(lanes);
+        let counts = self.counts(lanes);
         let loads = self.workers.iter().map(|worker| Load {
             connections: worker.shared.connection_count(),
             has_room: worker.shared.has_room(),
             is_worn: worker.shared.is_worn(),
         });
-        match choose(loads, Counts::new(lanes, is_limited)) {
+        match choose(loads, counts) {
             Choice::Existing(index) => Some(Arc::clone(&self.workers[index])),
             Choice::New => None,
         }
     }
 
-    /// Drops idle workers beyond `lanes` that stood in for a worn one, or were made because the
-    /// others were full, once those have room again.
-    fn drop_surplus(&mut self, lanes: usize) {
-        let surplus = self.workers.len().saturating_sub(lanes);
+    /// The workers that there may be now.
+    fn counts(&self, lanes: usize) -> Counts {
+        let spread = lanes.max(1);
+        let is_paused = self.paused_until.is_some_and(|until| Instant::now() < until);
+        if is_paused && !self.workers.is_empty() {
+            let count = self.workers.len();
+            return Counts { spread: spread.min(count), max: count };
+        }
+        let workers = || self.workers.iter().map(|worker| &worker.shared);
+        let unproven: usize = workers().map(|worker| worker.unproven.count()).sum();
+        let connections: usize = workers().map(|worker| worker.connection_count()).sum();
+        // Those of the device's first worker: the others are as large.
+        let max = workers().next().map_or(spread, |worker| worker.workers_max);
+        let may_grow = unproven.saturating_mul(UNPROVEN_PART) <= connections;
+        Counts { spread, max: if may_grow { spread.max(max) } else { spread } }
+    }
+
+    /// The worker with the fewest connections, in place of one that could not be made.
+    fn instead<T, E: fmt::Display>(
+        &mut self,
+        lanes: usize,
+        error: E,
+    ) -> Result<(Arc<Worker>, Option<T>), E> {
+        self.paused_until = Some(Instant::now() + PAUSE);
+        match self.choose(lanes) {
+            Some(worker) => {
+                let device = worker.shared.attachment.device().name();
+                rpc_core::limited_log!(
+                    target: "farcall::rdma",
+                    process_wide, WARN, "cannot make another RDMA lane", device, %error
+                );
+                Ok((worker, None))
+            }
+            None => Err(error),
+        }
+    }
+
+    /// The least number that no worker has.
+    fn free_number(&self) -> usize {
+        let is_taken = |number: &usize| self.workers.iter().any(|it| it.shared.number == *number);
+        (0..).find(|number| !is_taken(number)).unwrap_or(self.workers.len())
+    }
+
+    /// Drops idle workers beyond `lanes`, the last ones first, that stood in for a worn one or were
+    /// made because the others were full, once those have room again.
+    fn trim(&mut self, lanes: usize) {
+        let lanes = lanes.max(1);
         let has_room = |worker: &Arc<Worker>| {
             let (shared, places) = (&worker.shared, worker.shared.config.max_connections as usize);
             let free = places.saturating_sub(shared.connection_count());
             !shared.is_worn() && shared.has_room() && free >= places / ROOM_PART
         };
-        let busy = self.workers.iter().filter(|it| it.shared.connection_count() > 0);
-        let has_room = surplus > 0 && busy.clone().count() > 0 && busy.clone().any(has_room);
-        if has_room {
-            let is_idle = |worker: &mut Arc<Worker>| worker.shared.connection_count() == 0;
-            drop(self.workers.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
+        while self.workers.len() > lanes && self.workers.iter().take(lanes).any(has_room) {
+            let behind = self.workers.iter().skip(lanes);
+            let idle = behind.rev().find(|worker| worker.shared.connection_count() == 0);
+            let Some(number) = idle.map(|worker| worker.shared.number) else { return };
+            self.workers.retain(|worker| worker.shared.number != number);
         }
     }
 }
@@ -256,7 +329,11 @@ mod tests {
         Worker::start(device, &config).unwrap()
     }
 
-    fn find(workers: &WorkerSet, name: &str, make: impl Fn() -> Result<Worker, ()>) -> Arc<Worker> {
+    fn find(
+        workers: &WorkerSet,
+        name: &str,
+        make: impl Fn() -> Result<Worker, String>,
+    ) -> Arc<Worker> {
         workers.find(name, 1, |_, _| make(), |_| None::<()>).unwrap().0
     }
 
@@ -339,7 +416,8 @@ mod tests {
 
     /// No more than are spread over.
     fn fixed(spread: usize) -> Counts {
-        Counts::new(spread, true)
+        let spread = spread.max(1);
+        Counts { spread, max: spread }
     }
 
     #[test]
@@ -366,7 +444,7 @@ mod tests {
         assert_eq!(choose(whole(&[4, 4]), counts), Choice::New);
         assert_eq!(choose(whole(&[4, 4, 4]), counts), Choice::Existing(0), "which says why not");
         assert_eq!(choose(whole(&[4]), fixed(1)), Choice::Existing(0), "for want of memory");
-        assert_eq!(Counts::new(100, false).max, 100);
+        assert_eq!(choose(whole(&[3, 1]), counts), Choice::Existing(0), "the second is left");
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) fn fit(config: &RdmaConfig, budget: u64) -> Option<RdmaConfig> {
 }
 
 /// Bytes that a lane locks when it has all its connections.
-fn lane_len(config: &RdmaConfig) -> u64 {
+pub(super) fn lane_len(config: &RdmaConfig) -> u64 {
     let slot_len = u64::from(config.slot_len);
     let slots = pages(u64::from(config.receive_slots) * slot_len)
         + pages(u64::from(config.send_slots) * slot_len.next_multiple_of(SEND_SLOT_UNIT));

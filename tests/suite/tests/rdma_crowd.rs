@@ -84,6 +84,13 @@ async fn every_client_of_a_crowd_gets_rdma() {
     }
     let channels = tokio::time::timeout(LIMIT, coming.join_all()).await.expect("all are served");
     let took = start.elapsed();
+    // Attempts that came too late may still leave their places.
+    let settling = async {
+        while server.lanes().iter().map(|lane| lane.connection_count).sum::<usize>() != clients {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, settling).await.expect("no place is left behind");
     let lanes = server.lanes();
     let counts: Vec<_> = lanes.iter().map(|lane| lane.connection_count).collect();
     let bytes: usize = lanes.iter().map(|lane| lane.receive_bytes).sum();
@@ -92,7 +99,6 @@ async fn every_client_of_a_crowd_gets_rdma() {
          lanes {counts:?}, {bytes} bytes to receive into",
         channels.len()
     );
-    assert_eq!(counts.iter().sum::<usize>(), clients);
     assert!(counts.len() >= clients.div_ceil(PLACES));
     serving.abort();
 }

@@ -136,23 +136,22 @@ impl Devices {
         opened.map_or_else(|| Device::open(&*self.provider, name), Ok)
     }
 
-    /// Records a new worker, which the port's device is kept open for. With the first one comes the
+    /// Records a new worker, which its device is kept open for. With the first one comes the
     /// device's task, which is to run in the worker's runtime. The caller spawns it, and holds no
     /// lock then: a runtime that is going away drops it at once, and dropped it lets go of
     /// everything that is recorded here.
-    pub(crate) fn attach(&self, port: &Port, worker: &Arc<WorkerShared>) -> Option<Watch> {
-        let device = &port.device;
+    pub(crate) fn attach(&self, worker: &Arc<WorkerShared>) -> Option<Watch> {
+        let device = worker.attachment.device();
         let mut cache = self.shared.cache();
-        let worker = Arc::downgrade(worker);
         if cache.is_watched(device)
             && let Some(opened) = cache.opened.get_mut(device.name())
         {
-            opened.workers.push(worker);
+            opened.workers.push(Arc::downgrade(worker));
             return None;
         }
         // What was found before was found of another opening, whose events may have been missed.
         cache.forget();
-        let opened = Opened { device: device.clone(), workers: vec![worker] };
+        let opened = Opened { device: device.clone(), workers: vec![Arc::downgrade(worker)] };
         cache.opened.insert(device.name().to_owned(), opened);
         drop(cache);
         Some(Watch::new(device.clone(), Arc::clone(&self.shared)))

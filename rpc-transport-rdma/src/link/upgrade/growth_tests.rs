@@ -1,11 +1,12 @@
 //! Devices whose lanes are full: others are made, on other completion vectors, and go again.
 
 use super::*;
-use crate::sim::{SimDevice, SimNetwork, SimVerb};
+use crate::sim::{SimDevice, SimFaults, SimNetwork, SimVerb};
 
 const PLACES: u32 = 256;
 
 struct Rig {
+    network: SimNetwork,
     upgrade: RdmaUpgrade,
     device: SimDevice,
 }
@@ -14,15 +15,18 @@ impl Rig {
     fn new(config: RdmaConfig) -> Self {
         let network = SimNetwork::new(0);
         let device = network.add_device("sim", &[[10, 0, 0, 1].into()]);
-        Self { upgrade: RdmaUpgrade::with_provider(Box::new(network.provider()), config), device }
+        let upgrade = RdmaUpgrade::with_provider(Box::new(network.provider()), config);
+        Self { network, upgrade, device }
+    }
+
+    fn try_prepare(&self) -> Result<LocalEnd, Declined> {
+        let at = |address: [u8; 4]| Some((address, 7000).into());
+        let (local, peer) = (at([10, 0, 0, 1]), at([10, 0, 0, 2]));
+        self.upgrade.prepare(&Addresses { local, peer, ..Addresses::default() }, None)
     }
 
     fn prepare(&self) -> LocalEnd {
-        let at = |address: [u8; 4]| Some((address, 7000).into());
-        let (local, peer) = (at([10, 0, 0, 1]), at([10, 0, 0, 2]));
-        let prepared =
-            self.upgrade.prepare(&Addresses { local, peer, ..Addresses::default() }, None);
-        prepared.map_err(|declined| declined.reason).unwrap()
+        self.try_prepare().map_err(|declined| declined.reason).unwrap()
     }
 
     /// The numbers of connections of the lanes.
@@ -46,11 +50,12 @@ async fn the_257th_connection_is_on_a_second_lane() {
     assert_eq!(rig.counts(), [256, 1]);
     let [first, second] = rig.vectors().try_into().unwrap();
     assert_eq!(second, (first + 1) % 8);
-    // As long as the first has little room, the second stays.
+    // As long as the first has little room, the second stays. It is used when the first is full.
     drop(ends.drain(255..).collect::<Vec<_>>());
-    assert_eq!(rig.counts(), [255, 0]);
     ends.push(rig.prepare());
-    assert_eq!(rig.counts(), [255, 1]);
+    assert_eq!(rig.counts(), [256, 0]);
+    ends.push(rig.prepare());
+    assert_eq!(rig.counts(), [256, 1]);
     drop(ends.drain(100..).collect::<Vec<_>>());
     ends.push(rig.prepare());
     assert_eq!(rig.counts(), [101], "it is not needed any more");
@@ -81,11 +86,13 @@ async fn handshakes_at_once_find_places_on_lanes_that_grow() {
     }
     assert_eq!(rig.counts().iter().sum::<usize>(), 100);
     assert_eq!(rig.counts().len(), 13, "{:?}", rig.counts());
+    let devices = rig.upgrade.devices();
+    assert_eq!((devices.len(), devices[0].lane_count), (1, 13), "all are watched");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_at_once_are_admitted_in_turn() {
-    const CLIENTS: usize = 100;
+    const CLIENTS: usize = 40;
     let network = SimNetwork::new(0);
     let [client, server] = [1, 2].map(|host| {
         let device = network.add_device(&format!("sim{host}"), &[[10, 0, 0, host].into()]);
@@ -114,4 +121,31 @@ async fn clients_at_once_are_admitted_in_turn() {
         accepted.push(candidate);
     }
     assert_eq!(server.1.lanes()[0].connection_count, CLIENTS);
+    let at_once = server.0.enter(|state, index| state.devices[index].commands_at_once);
+    assert!((2..=8).contains(&at_once), "{at_once} handshakes waited for the firmware at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_of_a_crowd_that_leaves_go_by_themselves() {
+    let config = RdmaConfig { max_connections: 8, receive_slots: 64, ..RdmaConfig::default() };
+    let rig = Rig::new(config);
+    let ends: Vec<_> = (0..40).map(|_| rig.prepare()).collect();
+    assert_eq!(rig.counts(), [8; 5]);
+    drop(ends);
+    tokio::time::sleep(2 * TRIM_INTERVAL).await;
+    assert_eq!(rig.counts(), [0]);
+}
+
+#[tokio::test]
+async fn a_lane_that_cannot_be_made_is_a_lane_that_is_full() {
+    let config = RdmaConfig { max_connections: 8, receive_slots: 64, ..RdmaConfig::default() };
+    let rig = Rig::new(config);
+    let _ends: Vec<_> = (0..8).map(|_| rig.prepare()).collect();
+    rig.network.set_faults(SimFaults { refused_registration: 1.0, ..SimFaults::default() });
+    for _ in 0..3 {
+        let declined = rig.try_prepare().map(drop).expect_err("there is no memory");
+        assert!(declined.reason.contains("the lane is full"), "{}", declined.reason);
+        assert!(declined.obstacle.can_pass());
+    }
+    assert_eq!(rig.network.counters().refused_registrations, 1, "it is not tried each time");
 }

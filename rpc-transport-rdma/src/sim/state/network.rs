@@ -102,6 +102,10 @@ pub(crate) struct DeviceState {
     pub(crate) firmware: Arc<Gate>,
     /// Held by the command that the firmware carries out, where that takes time.
     pub(crate) firmware_turn: Arc<Mutex<()>>,
+    /// Commands that take time and wait or are carried out, and the most of them at once.
+    pub(crate) commands_now: usize,
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) commands_at_once: usize,
     /// Requests wait until a test of this crate completes them.
     pub(crate) is_scripted: bool,
     pub(crate) script: Script,

@@ -67,6 +67,12 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// that memory safety rests on.
     fn quirks(&self) -> &Quirks;
 
+    /// The keys of a port's table of partitions. None where the system does not say.
+    fn partition_keys(&self, port: u8) -> Vec<u16> {
+        let _ = port;
+        Vec::new()
+    }
+
     /// The node of the machine that the device is at, where there are several and the system knows.
     fn node(&self) -> Option<u32> {
         None

@@ -85,14 +85,27 @@ impl SimContext {
             Place::Server { has_answer } => has_answer,
             Place::Lane | Place::Elsewhere => {
                 if !delay.is_zero() {
+                    self.count_command(1);
                     // Firmware carries out one command after the other.
-                    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                     std::thread::sleep(delay);
+                    drop(turn);
+                    self.count_command(-1);
                 }
                 firmware.pass(COMMAND_TIMEOUT)
             }
         };
         if has_answer { Ok(()) } else { Err(failed(operation, libc::ETIMEDOUT)) }
+    }
+
+    /// Counts a command that takes time, and one less when it is over.
+    fn count_command(&self, difference: isize) {
+        self.fabric.enter(|state| {
+            let device = self.device(state);
+            let device = &mut state.devices[device];
+            device.commands_now = device.commands_now.saturating_add_signed(difference);
+            device.commands_at_once = device.commands_at_once.max(device.commands_now);
+        });
     }
 
     /// Destroys something. After a loss that is only the news that the kernel has done so.

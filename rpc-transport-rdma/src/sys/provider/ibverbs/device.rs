@@ -89,6 +89,10 @@ unsafe impl RawDevice for IbvDevice {
         &self.quirks
     }
 
+    fn partition_keys(&self, port: u8) -> Vec<u16> {
+        PortFiles::new(&self.name, port).partition_keys()
+    }
+
     fn node(&self) -> Option<u32> {
         self.node
     }

@@ -47,12 +47,17 @@ impl PortFiles {
 
     /// The partition of the port's queue pairs.
     pub(super) fn partition(&self) -> Partition {
+        Partition::choose(&self.partition_keys())
+    }
+
+    /// The keys of the port's table of partitions.
+    pub(super) fn partition_keys(&self) -> Vec<u16> {
         let folder = self.device.join(format!("ports/{}/pkeys", self.port));
         let key = |index: usize| {
             let text = fs::read_to_string(folder.join(index.to_string())).ok()?;
             u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
         };
-        Partition::choose(&(0..PARTITIONS_MAX).map_while(key).collect::<Vec<_>>())
+        (0..PARTITIONS_MAX).map_while(key).collect()
     }
 }
 
