@@ -1,8 +1,10 @@
-//! `cargo xtask interop --browser`: the cases of grpc-web from a page in Chromium.
+//! `cargo xtask interop --browser`: the cases of grpc-web from a page in Chromium, and the page of
+//! operators.
 //!
 //! The page is `page.html`, of an origin that `pages` serves. Chromium is installed where it is
 //! missing.
 
+mod operators;
 mod pages;
 
 use std::ffi::OsString;
@@ -22,6 +24,9 @@ use xtask::setup::{self, Purpose};
 
 /// The client.
 const PAGE: &str = include_str!("page.html");
+
+/// The service that the page calls.
+const SERVICE: &str = "grpc.testing.TestService";
 
 /// The bound on a browser's start and its cases: each has one of 20 s, and together they take some
 /// seconds.
@@ -61,7 +66,10 @@ pub(crate) fn run() -> Result<()> {
         ("chromium-without-leave-tls", &other, &*tls, "no"),
     ];
     let shown = columns.map(|(name, pages, target, leave)| show(name, pages, target, leave));
-    interop::judge(&shown.into_iter().collect::<Result<Vec<Column>>>()?)
+    let mut shown = shown.into_iter().collect::<Result<Vec<Column>>>()?;
+    // Behind the calls, which it shows.
+    shown.push(operators::show(&server.authorities[0], SERVICE)?);
+    interop::judge(&shown)
 }
 
 /// Shows the page in a browser of its own until the page reports its verdict.
