@@ -62,7 +62,7 @@ struct Budget {
     /// Reads and writes of both sides. Alone, a call costs each side one of both, and nothing that
     /// finds nothing to do; together, calls share them.
     kernel_calls_max: f64,
-    /// Measured; more by [`INSTRUCTIONS_TOLERANCE`] is a regression.
+    /// Measured; more by the [tolerance](Self::tolerance) is a regression.
     instructions: f64,
     /// The part of the instructions that a client and a server on threads of their own execute.
     sides: Option<Sides>,
@@ -73,6 +73,15 @@ struct Budget {
 struct Sides {
     client: f64,
     server: f64,
+}
+
+impl Budget {
+    /// The part of the instructions that a count may have beyond them.
+    fn tolerance(&self) -> f64 {
+        // The exporter sorts its values at times of its own.
+        let repeats = BUILT_BY == MEASURED_BY && self.metrics != Metrics::Exporter;
+        if repeats { TOLERANCE } else { TOLERANCE_ELSEWHERE }
+    }
 }
 
 /// Calls over TCP without metrics, which the others differ from.
@@ -92,8 +101,8 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
         // 16,033 before unary handlers were polled in place.
-        instructions: 14_880.0,
-        sides: Some(Sides { client: 7_220.0, server: 7_510.0 }),
+        instructions: 15_133.0,
+        sides: Some(Sides { client: 7_536.0, server: 7_640.0 }),
         ..TCP
     },
     Budget {
@@ -101,7 +110,7 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
         // 10,380 before unary handlers were polled in place.
-        instructions: 9_460.0,
+        instructions: 9_828.0,
         ..TCP
     },
     // The goal T9 counts these and those of `unary-1`.
@@ -111,8 +120,8 @@ const BUDGETS: &[Budget] = &[
         // More than with 16, since what gathers is written at `CORKED_BYTES_MAX`.
         kernel_calls_max: 0.16,
         // 10,009 before unary handlers were polled in place.
-        instructions: 9_050.0,
-        sides: Some(Sides { client: 4_810.0, server: 4_290.0 }),
+        instructions: 9_468.0,
+        sides: Some(Sides { client: 5_134.0, server: 4_375.0 }),
         ..TCP
     },
     Budget {
@@ -120,14 +129,14 @@ const BUDGETS: &[Budget] = &[
         // A server's stream begins with a small window, which costs it a round trip or two.
         kernel_calls_max: 0.055,
         // 2,960 before tonic was built with gzip: its decoder then takes 260 more for a message.
-        instructions: 2_390.0,
+        instructions: 2_396.0,
         ..TCP
     },
     Budget {
         name: "rdma-1",
         over: Over::SimulatedRdma,
         work: Work::Unary { in_flight: 1 },
-        instructions: 19_560.0,
+        instructions: 20_859.0,
         ..TCP
     },
     Budget {
@@ -135,7 +144,7 @@ const BUDGETS: &[Budget] = &[
         over: Over::SimulatedRdma,
         work: Work::Unary { in_flight: 16 },
         // 13,170 before all kinds of calls were one type.
-        instructions: 13_300.0,
+        instructions: 14_317.0,
         ..TCP
     },
     // The goal T16 compares these with the calls of `unary-1`.
@@ -143,7 +152,7 @@ const BUDGETS: &[Budget] = &[
         name: SILENT,
         work: Work::Unary { in_flight: 1 },
         metrics: Metrics::Silent,
-        instructions: 15_490.0,
+        instructions: 15_764.0,
         ..TCP
     },
     Budget {
@@ -155,9 +164,16 @@ const BUDGETS: &[Budget] = &[
     },
 ];
 
-/// Tolerance above a budget of instructions. Other versions of compilers and libraries differ by a
-/// few percent. One build repeats its counts within 0.2 %, those of a stream within 1 %.
-const INSTRUCTIONS_TOLERANCE: f64 = 0.1;
+/// The compiler of this build, and the one that the budgets were measured with.
+const BUILT_BY: &str = env!("FARCALL_COMPILER");
+const MEASURED_BY: &str = "rustc 1.95.0 (59807616e 2026-04-14)";
+
+/// Tolerance above a budget of instructions with the compiler that it was measured with. One build
+/// repeats its counts within 0.2 %, those of a stream within 1 %.
+const TOLERANCE: f64 = 0.02;
+
+/// The same with other compilers, which differ by a few percent.
+const TOLERANCE_ELSEWHERE: f64 = 0.1;
 
 /// The calls that a recorder counts which keeps nothing.
 const SILENT: &str = "silent-1";
@@ -246,7 +262,7 @@ fn check() -> Result<()> {
         if cfg!(debug_assertions) {
             continue;
         }
-        let tolerated = |instructions: f64| instructions * (1.0 + INSTRUCTIONS_TOLERANCE);
+        let tolerated = |instructions: f64| instructions * (1.0 + budget.tolerance());
         let [instructions_counted, atomics] = per_call(counts(budget, &[])?.into_iter().sum());
         report.add(name, "instructions", instructions_counted, tolerated(instructions));
         println!("{name:<9} {atomics:>9.2} atomic operations");
@@ -265,6 +281,12 @@ fn check() -> Result<()> {
             report.add(name, "instructions of the client", client_counted, tolerated(client));
             report.add(name, "instructions of the server", server_counted, tolerated(server));
         }
+    }
+    if BUILT_BY != MEASURED_BY {
+        println!(
+            "built by {BUILT_BY}; the budgets are of {MEASURED_BY}: {:.0} % more are tolerated",
+            100.0 * TOLERANCE_ELSEWHERE
+        );
     }
     report.add(TWO_WORKERS, "writes of the client", writes_of_two_workers()?, TWO_WORKERS_MAX);
     if cfg!(debug_assertions) {
