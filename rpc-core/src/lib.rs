@@ -36,7 +36,8 @@ pub mod transport;
 pub mod wire;
 
 pub use call::execution::{MayHaveExecuted, NotExecuted};
-pub use call::explain::{CallExplanation, CallStage, EndpointPick, Explain, ExplainedFrame};
+pub use call::explain::Explain;
+pub use call::explanation::{CallExplanation, CallStage, EndpointPick, ExplainedFrame};
 pub use call::metadata::{LateTrailers, Trailers};
 pub use call::options::Readiness;
 pub use client::{Caller, Channel};

@@ -9,25 +9,18 @@
 //! takes out. They only divide the time between sending and receiving, which the client has
 //! measured: a server that says more is not believed.
 
-use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
-use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Status};
 
+use super::explanation::{CallExplanation, CallStage, EndpointPick, ExplainedFrame};
+use super::server_times::{KEY, ServerTimes};
 use crate::connect::ConnectionInfo;
-use crate::transport::{FrameMarks, FrameProtocol};
-use crate::wire::{PeerText, ProtocolError, metadata};
-
-/// Key of the metadata entry that asks a server for its times, and of the trailer that has them.
-pub(crate) const KEY: &str = "farcall-explain";
-
-/// Maximum length of the trailer in bytes: two names, and two numbers of 20 digits.
-const TRAILER_LEN_MAX: usize = 64;
+use crate::transport::FrameMarks;
+use crate::wire::PeerText;
 
 /// Maximum number of failed attempts that are kept. A call has eight at most.
 const FAILED_MAX: usize = 8;
@@ -50,176 +43,6 @@ const FAILED_MAX: usize = 8;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Explain(Arc<Mutex<Marks>>);
-
-/// A part of a call's time, in the order in which a call passes through them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum CallStage {
-    /// Attempts before the last one, with the pauses between them.
-    EarlierAttempts,
-    /// The wait for an endpoint, a connection, the server's limit of calls, and memory.
-    Queue,
-    /// Encoding of the request, in the transport's memory where that is possible.
-    Encode,
-    /// The wait until the peer lets this side send. Only over RDMA.
-    Credit,
-    /// Posting the request to the device, or writing it to the socket. What the transport leaves to
-    /// its own task counts as [`Wire`](Self::Wire).
-    Post,
-    /// The way there and back: the network, both kernels, and wake-ups of the server.
-    Wire,
-    /// The transfer of large frames: READs over RDMA, and the pieces of a response elsewhere. A
-    /// request's READ ends with its release.
-    Transfer,
-    /// The server's time before it runs the handler.
-    ServerQueue,
-    /// The server's handler, with its layers and the decoding of its request.
-    Handler,
-    /// Wire and server together, where the server does not tell its times.
-    Remote,
-    /// From the arrival of the response to the caller's task.
-    Delivery,
-    /// Decoding of the response, and the way through the client's layers.
-    Decode,
-}
-
-impl CallStage {
-    const ALL: [Self; 12] = [
-        Self::EarlierAttempts,
-        Self::Queue,
-        Self::Encode,
-        Self::Credit,
-        Self::Post,
-        Self::Wire,
-        Self::Transfer,
-        Self::ServerQueue,
-        Self::Handler,
-        Self::Remote,
-        Self::Delivery,
-        Self::Decode,
-    ];
-
-    /// Returns the name in tables and in span attributes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::EarlierAttempts => "earlier attempts",
-            Self::Queue => "queue",
-            Self::Encode => "encode",
-            Self::Credit => "credit",
-            Self::Post => "post",
-            Self::Wire => "wire",
-            Self::Transfer => "transfer",
-            Self::ServerQueue => "server queue",
-            Self::Handler => "handler",
-            Self::Remote => "remote",
-            Self::Delivery => "delivery",
-            Self::Decode => "decode",
-        }
-    }
-}
-
-/// A frame that carried a request or a response of one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExplainedFrame {
-    /// Length in bytes, header and metadata included.
-    pub len: u64,
-    /// The transport's protocols for small and large frames.
-    pub protocol: FrameProtocol,
-    /// True if the frame was large.
-    pub is_large: bool,
-}
-
-impl ExplainedFrame {
-    /// Returns the name of the protocol that carried it, such as `SEND` or `READ`.
-    #[must_use]
-    pub fn protocol_name(&self) -> &'static str {
-        if self.is_large { self.protocol.large } else { self.protocol.small }
-    }
-}
-
-impl fmt::Display for ExplainedFrame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} bytes", self.protocol_name(), self.len)
-    }
-}
-
-/// The choice of an endpoint among several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndpointPick {
-    /// Name of the policy, as in settings.
-    pub policy: &'static str,
-    /// Number of endpoints that could be picked.
-    pub candidates: usize,
-    /// Number of calls that were in flight at the picked one.
-    pub in_flight: u32,
-}
-
-impl EndpointPick {
-    pub(crate) fn new(policy: &'static str, candidates: usize, in_flight: u32) -> Self {
-        Self { policy, candidates, in_flight }
-    }
-}
-
-/// An account of one call.
-///
-/// `Display` writes one line: the total time, then the time of each stage.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct CallExplanation {
-    /// Time from the stub's call to its decoded response or its failure. A call with a stream of
-    /// responses ends here with the stream's headers. Up to the last mark for a call that was
-    /// dropped.
-    pub total: Duration,
-    /// The parts of `total` that were measured, in the order of [`CallStage`]. Their sum is
-    /// `total`.
-    pub stages: Vec<(CallStage, Duration)>,
-    /// Number of attempts.
-    pub attempts: u32,
-    /// Failed attempts, the last one of a failed call included: code and escaped message.
-    pub failed: Vec<(Code, String)>,
-    /// Address of the server that the last attempt went to.
-    pub endpoint: Option<String>,
-    /// The choice of that server; absent if the channel has one server.
-    pub pick: Option<EndpointPick>,
-    /// The connection of the last attempt, as it was when the request was sent; absent if there
-    /// was none.
-    pub connection: Option<ConnectionInfo>,
-    /// Frame of the request; absent over gRPC, and before it was sent.
-    pub request: Option<ExplainedFrame>,
-    /// Frame of the response; absent over gRPC, for streams, and if none came.
-    pub reply: Option<ExplainedFrame>,
-    /// Bytes that this side copied from one buffer to another on the connection, during the call.
-    /// Concurrent calls on the connection count as well. Absent where nothing is counted.
-    pub copied_bytes: Option<u64>,
-}
-
-impl CallExplanation {
-    /// Returns the time of a stage; `None` if it was not measured.
-    #[must_use]
-    pub fn stage(&self, stage: CallStage) -> Option<Duration> {
-        self.stages.iter().find(|(it, _)| *it == stage).map(|(_, time)| *time)
-    }
-}
-
-impl fmt::Display for CallExplanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} us", micros(self.total))?;
-        for (index, (stage, time)) in self.stages.iter().enumerate() {
-            let before = if index == 0 { ':' } else { ',' };
-            write!(f, "{before} {} {}", stage.name(), micros(*time))?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns a time in microseconds, in tenths where it is short.
-fn micros(time: Duration) -> String {
-    let micros = time.as_secs_f64() * 1e6;
-    if micros < 10.0 { format!("{micros:.1}") } else { format!("{micros:.0}") }
-}
 
 /// The marks on a call.
 #[derive(Debug, Default)]
@@ -257,13 +80,6 @@ struct AttemptMarks {
     copied: Option<u64>,
     request: Option<ExplainedFrame>,
     reply: Option<ExplainedFrame>,
-}
-
-/// Times that a server has measured. They are its claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ServerTimes {
-    queue: Duration,
-    handler: Duration,
 }
 
 impl Explain {
@@ -592,101 +408,15 @@ impl AttemptMarks {
     }
 }
 
-impl ServerTimes {
-    /// Reads a trailer; `None` for one that no server of ours sends.
-    fn parse(value: &AsciiMetadataValue) -> Option<Self> {
-        let bytes = value.as_encoded_bytes();
-        if bytes.len() > TRAILER_LEN_MAX {
-            return None;
-        }
-        let (queue, handler) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
-        let nanos = |text: Option<&str>| text?.parse().ok().map(Duration::from_nanos);
-        let queue = nanos(queue.strip_prefix("queue="))?;
-        Some(Self { queue, handler: nanos(handler.strip_prefix("handler="))? })
-    }
-
-    fn fits(self, window: Duration) -> bool {
-        self.queue.checked_add(self.handler).is_some_and(|sum| sum <= window)
-    }
-}
-
-/// Appends the entry that asks a server for its times to a request's block.
-pub(crate) fn encode_wish(block: &mut Vec<u8>) -> Result<(), ProtocolError> {
-    metadata::encode_entry(KEY, b"1", block)
-}
-
-/// A call on a server whose client asks for the server's times.
-#[derive(Debug)]
-pub(crate) struct ArrivedCall {
-    at: Instant,
-    dispatched: Instant,
-    /// Place of the client's wish in the request's block.
-    wish: Range<usize>,
-}
-
-impl ArrivedCall {
-    /// Looks whether a request's block asks for times, without decoding it. Boxed: hardly any call
-    /// has one.
-    #[inline]
-    pub(crate) fn new(block: &[u8]) -> Option<Box<Self>> {
-        if block.is_empty() {
-            return None;
-        }
-        let wish = metadata::find(block, KEY)?;
-        let at = Instant::now();
-        Some(Box::new(Self { at, dispatched: at, wish }))
-    }
-
-    /// Returns the request's block without the entry, which is no concern of handlers and of the
-    /// calls that they make.
-    pub(crate) fn strip(&self, block: &[u8]) -> Bytes {
-        [&block[..self.wish.start], &block[self.wish.end..]].concat().into()
-    }
-
-    /// Records that the call goes to its handler.
-    pub(crate) fn dispatch(&mut self) {
-        self.dispatched = Instant::now();
-    }
-
-    /// Adds the times up to now to the trailers of the answer.
-    pub(crate) fn insert(&self, trailers: &mut MetadataMap) {
-        let (queue, handler) = (self.dispatched - self.at, self.dispatched.elapsed());
-        // Of one length up to 1,000 s: the measurement does not change the frame.
-        let (queue, handler) = (queue.as_nanos(), handler.as_nanos());
-        let value = format!("queue={queue:012} handler={handler:012}");
-        if let Ok(value) = AsciiMetadataValue::try_from(value) {
-            trailers.insert(KEY, value);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tonic::metadata::AsciiMetadataValue;
 
     use super::*;
-
-    fn times(text: &'static str) -> Option<ServerTimes> {
-        ServerTimes::parse(&AsciiMetadataValue::from_static(text))
-    }
-
-    #[test]
-    fn server_times_are_two_numbers_and_nothing_else() {
-        let expected = (Duration::from_nanos(12), Duration::from_nanos(3400));
-        let times_of = times("queue=12 handler=3400").map(|it| (it.queue, it.handler));
-        assert_eq!(times_of, Some(expected));
-        for hostile in [
-            "",
-            "queue=12",
-            "handler=1 queue=2",
-            "queue=-1 handler=2",
-            "queue=1 handler=99999999999999999999",
-            "queue=1 handler=2 ",
-            "queue=1 handler=2                                                          ",
-        ] {
-            assert_eq!(times(hostile), None, "{hostile:?}");
-        }
-    }
+    use crate::call::server_times::{ArrivedCall, encode_wish};
+    use crate::transport::FrameProtocol;
+    use crate::wire::metadata;
 
     #[test]
     fn an_account_is_one_line_of_stages() {

@@ -3,7 +3,9 @@
 
 pub(crate) mod execution;
 pub(crate) mod explain;
+pub(crate) mod explanation;
 pub(crate) mod log;
 pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod refusal;
+pub(crate) mod server_times;

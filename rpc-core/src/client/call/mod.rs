@@ -25,9 +25,9 @@ use tonic::{Extensions, GrpcMethod, Status};
 
 use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
-use crate::call::explain;
 use crate::call::metadata::MetadataNames;
 use crate::call::options::CallOptions;
+use crate::call::server_times;
 use crate::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead, Side};
 use crate::{Deadline, Explain, Method, Readiness};
@@ -250,7 +250,7 @@ impl<'a> Call<'a> {
     /// The same with the entry that asks the server for its times.
     pub(super) fn into_explained(mut self, limit: Option<CallDeadline>) -> EncodedCall {
         if !self.method.kind().has_response_stream() {
-            self.parts.metadata.insert(explain::KEY, AsciiMetadataValue::from_static("1"));
+            self.parts.metadata.insert(server_times::KEY, AsciiMetadataValue::from_static("1"));
         }
         self.into_encoded(limit)
     }

@@ -12,10 +12,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status, Streaming};
 
-use crate::call::explain;
 use crate::call::metadata::{MetadataNames, merge};
 use crate::call::options::MessageLimit;
 use crate::call::refusal;
+use crate::call::server_times;
 use crate::client::Reply;
 use crate::client::call::CallMeter;
 use crate::client::call::begun::{BegunWithin, EndLog};
@@ -167,7 +167,7 @@ impl ClientReply {
         let Some(parts) = self.parts.as_deref_mut() else { return };
         explain.take_server_times(&mut parts.metadata);
         if let Some(Trailers(trailers)) = parts.extensions.get_mut::<Trailers>() {
-            trailers.remove(explain::KEY);
+            trailers.remove(server_times::KEY);
             if trailers.is_empty() {
                 parts.extensions.remove::<Trailers>();
             }

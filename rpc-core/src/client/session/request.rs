@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::call::{explain, refusal};
+use crate::call::{refusal, server_times};
 use crate::client::connection::{Answer, CallGuard};
 use crate::client::session::{InFlight, Route, Session};
 use crate::client::{Connection, Outgoing, Started};
@@ -92,7 +92,7 @@ impl Session {
     /// later than the account.
     fn ask_for_times(&self, method: &Method, block: &mut Vec<u8>) {
         let len = block.len();
-        let encoded = explain::encode_wish(block);
+        let encoded = server_times::encode_wish(block);
         let max = self.core.settled.peer_limits.max_metadata_len;
         let fits = u32::try_from(block.len()).is_ok_and(|len| len <= max);
         if encoded.is_err() || !fits || method.kind().has_response_stream() {

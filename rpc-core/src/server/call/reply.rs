@@ -14,9 +14,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status};
 
 use crate::Trailers;
-use crate::call::explain::ArrivedCall;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
+use crate::call::server_times::ArrivedCall;
 use crate::compression::{Deflated, is_due};
 use crate::limits::memory::MemoryCharge;
 use crate::limits::quota::Charge;

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-use crate::call::explain::ArrivedCall;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
+use crate::call::server_times::ArrivedCall;
 use crate::calls::server::{Kept, Start};
 use crate::calls::window::{Counts, ReceiveWindow};
 use crate::handoff::Handoff;
