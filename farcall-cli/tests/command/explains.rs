@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use farcall::{Channel, Server, Status};
 use farcall_probe::relay::relay;
+use tempfile::TempDir;
 
 use crate::documents;
 use crate::program::{farcall, farcall_in, farcall_with};
@@ -17,6 +18,25 @@ const FAIL: &str = "farcall.suite.Probe/Fail";
 pub(crate) fn facts(shown: &str) -> Vec<&str> {
     let above = shown.lines().take_while(|line| !line.starts_with("stage "));
     above.filter(|line| !line.starts_with("copied ")).collect()
+}
+
+/// Returns a folder with settings of a target `relay` at `address`, whose methods are retried.
+fn with_retries(address: &str) -> TempDir {
+    let settings = format!(
+        r#"
+            [targets.relay]
+            address = "{address}"
+            [targets.relay.methods."*"]
+            idempotent = true
+            [targets.relay.methods."*".retry]
+            max_attempts = 3
+            initial_backoff = "1ms"
+            retryable_codes = ["UNAVAILABLE"]
+        "#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
+    folder
 }
 
 #[tokio::test]
@@ -44,23 +64,9 @@ async fn stages_protocol_and_attempts_are_printed() {
 #[tokio::test]
 async fn failed_attempts_are_named_and_escaped() {
     let server = servers::over_tcp().await;
-    let folder = tempfile::tempdir().unwrap();
-    let settings = format!(
-        r#"
-            [targets.probe]
-            address = "{}"
-            [targets.probe.methods."*"]
-            idempotent = true
-            [targets.probe.methods."*".retry]
-            max_attempts = 3
-            initial_backoff = "1ms"
-            retryable_codes = ["UNAVAILABLE"]
-        "#,
-        server.address
-    );
-    std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
+    let folder = with_retries(&server.address);
     let request = r#"{"code":14,"message":"no\u001b[2J\u202e\nroot"}"#;
-    let ran = farcall_in(folder.path(), &["explain", "@probe", FAIL, "-d", request], "").await;
+    let ran = farcall_in(folder.path(), &["explain", "@relay", FAIL, "-d", request], "").await;
     let escaped = r"no\u{1b}[2J\u{202e}\nroot";
     let failed = format!("; failed: UNAVAILABLE {escaped}");
     assert!(ran.stdout.contains(&format!("attempts          3{}\n", failed.repeat(3))), "{ran:?}");
@@ -99,9 +105,7 @@ async fn retried_call_is_explained_with_its_first_attempt() {
     });
     let builder = servers::described(Server::builder()).add_service(service);
     let server = servers::serve(builder, "tcp://127.0.0.1:0").await;
-    let folder = tempfile::tempdir().unwrap();
-    let settings = format!("[targets.relay]\naddress = \"{}\"\n{RETRIED}", server.address);
-    std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
+    let folder = with_retries(&server.address);
     let line = ["explain", "@relay", "farcall.suite.Relay/Ask"];
     let shown = farcall_in(folder.path(), &line, "").await.succeeded();
     println!("{shown}");
@@ -110,16 +114,6 @@ async fn retried_call_is_explained_with_its_first_attempt() {
     assert_eq!(facts(&shown), facts(&example));
     assert!(shown.contains(" share\nearlier attempts "), "{shown}");
 }
-
-/// Settings of the target `relay`, whose methods may be called again.
-const RETRIED: &str = r#"
-    [targets.relay.methods."*"]
-    idempotent = true
-    [targets.relay.methods."*".retry]
-    max_attempts = 3
-    initial_backoff = "1ms"
-    retryable_codes = ["UNAVAILABLE"]
-"#;
 
 #[tokio::test]
 async fn call_notes_where_its_time_went() {

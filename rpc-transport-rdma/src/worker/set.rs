@@ -104,19 +104,19 @@ pub(crate) fn choose(workers: impl IntoIterator<Item = Load>, counts: Counts) ->
 }
 
 impl WorkerSet {
-    /// The worker for a new connection on the device of this name, where connections are spread
-    /// over `lanes` workers. Another is made by `make`, beside one that there is already and with
-    /// the number that it gets; `attach` is told of it before anybody else can find it, and what it
-    /// says comes back with the worker.
+    /// Returns the worker for a new connection on the device of this name, where connections are
+    /// spread over `lanes` workers, and the result of `attach` if the worker is new.
     ///
-    /// May block for as long as `make` does, which is called again if an opening of the device is
+    /// `make` makes a worker with this number, beside one that exists already. `attach` records it,
+    /// before another handshake can find it. If `make` fails, the connection gets the worker with
+    /// the fewest connections.
+    ///
+    /// Blocks for as long as `make` does. `make` is called again if an opening of the device is
     /// lost meanwhile: the worker may be of that one, and would keep it open.
-    ///
-    /// Where another worker cannot be made, the one with the fewest connections is returned.
     ///
     /// # Errors
     ///
-    /// Returns the error of `make` if there is no worker. The next call makes anew.
+    /// Returns the error of `make` if the device has no worker. The next call tries again.
     pub(crate) fn find<T, E: fmt::Display>(
         &self,
         device: &str,

@@ -9,13 +9,11 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use farcall::client::unary;
-use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::sim::{SimNetwork, SimVerb};
-use farcall::{
-    Backoff, CallKind, Channel, Idempotency, MethodDescriptor, Rdma, RdmaConfig, Request, Response,
-    Server, Service, ServiceDescriptor,
-};
+use farcall::{Backoff, Channel, Rdma, RdmaConfig, Server};
+use farcall_suite::Probe;
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use tokio::task::JoinSet;
 
 /// Far longer than the default takes.
@@ -27,23 +25,6 @@ const PLACES: usize = 256;
 const CLIENTS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-static SERVICE: ServiceDescriptor = ServiceDescriptor {
-    name: "t.Crowd",
-    methods: &[MethodDescriptor::new("/t.Crowd/Ask", CallKind::Unary, Idempotency::Unknown)],
-};
-
-struct Answering;
-
-impl Service for Answering {
-    fn descriptor(&self) -> &'static ServiceDescriptor {
-        &SERVICE
-    }
-
-    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
-        call.unary(async move |_: Request<()>| Ok(Response::new(7_u64)))
-    }
-}
-
 fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().expect("it is a number"))
 }
@@ -52,9 +33,9 @@ fn number(variable: &str, default: usize) -> usize {
 async fn reach_rdma(address: String, rdma: Rdma) -> Channel {
     let builder = Channel::builder(address).unwrap().rdma(&rdma).path_backoff(Backoff::PATH);
     let channel = builder.connect_lazy();
+    let stub = ProbeStub::new(channel.clone());
     loop {
-        let reply = unary::<(), u64>(&channel, &SERVICE.methods[0], Request::new(())).await;
-        assert_eq!(reply.unwrap().into_inner(), 7);
+        stub.echo(EchoRequest::default()).await.unwrap();
         if channel.path().is_upgraded() {
             return channel;
         }
@@ -73,7 +54,7 @@ async fn every_client_of_a_crowd_gets_rdma() {
     let create = Duration::from_millis(u64::try_from(create).unwrap());
     device.set_command_delay(SimVerb::CreateQueuePair, create);
     let [server, client] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
-    let builder = Server::builder().rdma(&server).add_service(Answering);
+    let builder = Server::builder().rdma(&server).add_service(ProbeService::new(Probe::new().0));
     let listener = builder.bind(format!("auto://{SERVER}:0")).await.unwrap();
     let address = listener.local_address().to_string();
     let serving = tokio::spawn(listener.serve());

@@ -2,8 +2,7 @@
 //!
 //! It lives as long as the device has a worker. If it goes before, because its runtime does, the
 //! workers that are left end too: no task would receive their ports' events any more.
-//! What an event asks for is decided purely ([`Response`]), and so is what the device has to be
-//! asked for ([`Inquiry`]).
+//! [`Response`] decides purely on each event, and [`Inquiry`] on the questions to the device.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -104,7 +103,7 @@ impl Watch {
         let _on_lane = on_lane();
         let (questions, suspects) = self.inquiry.handle_answer();
         let device = self.watched.device.name();
-        // A device that does not say which ports can serve is told of by the next search.
+        // If the device does not answer, the next search logs the ports that can serve.
         match &ports {
             Ok(found) => self.watched.shared.tell_ports(Some(device), found),
             Err(error) if questions.addresses.is_some() => rpc_core::limited_log!(

@@ -131,7 +131,7 @@ impl Hops {
         println!("trace {TRACE}, below the client's span {CALLER}");
         let called = self.called.lock().unwrap();
         let calls = CALLS.into_iter().zip(&*called).filter(|((_, flags, _), _)| *flags == "01");
-        let of_call = |(root, ((_, _, status), number)): (Span, ((_, _, &str), &usize))| {
+        let checked = roots.into_iter().zip(calls).map(|(root, ((_, _, status), number))| {
             let client = child(&root);
             let server = child(&client);
             let spans = [root, client, server];
@@ -141,8 +141,8 @@ impl Hops {
             let port = self.last[*number].rsplit_once(':').unwrap().1.parse().unwrap();
             assert_eq!(attribute(client, "server.port"), Some(&Value::IntValue(port)));
             spans
-        };
-        roots.into_iter().zip(calls).map(of_call).collect()
+        });
+        checked.collect()
     }
 }
 
