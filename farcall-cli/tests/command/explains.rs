@@ -34,8 +34,8 @@ fn with_retries(address: &str) -> TempDir {
             retryable_codes = ["UNAVAILABLE"]
         "#
     );
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("farcall.toml"), settings).expect("its folder exists");
     folder
 }
 
