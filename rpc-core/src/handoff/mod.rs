@@ -11,8 +11,8 @@
 //! goes on in a task of its own; the blocked task finds it gone and ends. Go's
 //! scheduler retakes the processor of a thread that blocks in a system call in the same way.
 //!
-//! Tasks that yielded on the thread before are in a list that only this thread looks at; the
-//! monitor wakes those of them that yielded by [`yield_now`].
+//! Tasks that yielded on a thread are in a list that only this thread looks at. The monitor wakes
+//! those that yielded by [`yield_now`] and still wait a tick later, whatever blocks the thread.
 //!
 //! A driver that cannot be handed over, because its task is another library's, needs that task to
 //! be runnable elsewhere while user code blocks: the task notes where it was woken (`lifo_slot`).
@@ -197,7 +197,7 @@ pub(crate) fn home() -> Option<Handle> {
 ///
 /// Tokio keeps a task that yields in a list of its worker, and looks at the list when the worker
 /// has nothing else to run. If a task that runs before it blocks the worker, no other worker finds
-/// the one that yielded. Here the monitor wakes it then, and another worker runs it.
+/// the one that yielded. Here the monitor wakes it after at most 40 ms, and another worker runs it.
 ///
 /// # Cancel safety
 ///

@@ -1,13 +1,16 @@
 //! The monitor: a thread that lets drivers go on elsewhere while user code blocks theirs.
 //!
+//! It knows of user code that farcall runs. Any other task of the application may block a thread,
+//! too: what has yielded there for a tick is woken, and another thread runs it.
+//!
 //! `Pace` says when it looks, and what it concludes from two looks. It is free of clocks and
 //! threads:
 //!
 //! ```text
-//!          a handler ran            LINGER_TICKS without one
-//!   ┌─────────────────────> awake ───────────────────────────> drowsy ──a quiet tick──> asleep
-//!   │                         ^                                   │                        │
-//!   └─────────────────────────┴──────── a handler ran ────────────┴────────────────────────┘
+//!      a handler ran or a task yielded      LINGER_TICKS without
+//!   ┌─────────────────────────────────> awake ──────────────────> drowsy ──a quiet tick──> asleep
+//!   │                                     ^                          │                        │
+//!   └─────────────────────────────────────┴──────── either ──────────┴────────────────────────┘
 //! ```
 //! Threads wake a monitor that has said that it sleeps. They look at its word without a fence, so
 //! a thread that begins at that very moment may still read the old word. The drowsy tick is for
@@ -35,8 +38,8 @@ static MONITOR: Monitor = Monitor {
     thread: OnceLock::new(),
 };
 
-/// The ticks that the monitor goes on for after the last handler, so that calls which follow each
-/// other within a fifth of a second do not wake a thread each.
+/// The ticks that the monitor goes on for after the last handler or yield, so that calls which
+/// follow each other within a fifth of a second do not wake a thread each.
 const LINGER_TICKS: u32 = 10;
 
 thread_local! {
@@ -51,10 +54,11 @@ struct Monitor {
     thread: OnceLock<Option<Thread>>,
 }
 
-/// A thread's slot, and its turn at the last look.
+/// A thread's slot, and its turn and latest yield at the last look.
 struct Observed {
     slot: Arc<WorkerSlot>,
     turn: u64,
+    last_yield_id: u64,
 }
 
 impl Monitor {
@@ -108,23 +112,26 @@ impl Monitor {
 
     /// Looks at every thread, and lets the drivers go on that are stuck.
     fn look(&self) -> Activity {
-        let (mut activity, mut stuck, mut yielding) = (Activity::None, Vec::new(), Vec::new());
+        let (mut activity, mut stuck, mut overdue) = (Activity::None, Vec::new(), Vec::new());
         self.slots().retain_mut(|observed| {
             let turn = observed.slot.turn();
             match compare(observed.turn, turn) {
                 Sight::Idle => {}
                 Sight::Moving => activity = Activity::Some,
-                Sight::Stuck => {
-                    stuck.extend(observed.slot.take_in(turn));
-                    yielding.append(&mut observed.slot.take_yielding());
-                }
+                Sight::Stuck => stuck.extend(observed.slot.take_in(turn)),
             }
             observed.turn = turn;
+            let mut yields = observed.slot.take_overdue(observed.last_yield_id);
+            if yields.is_awaited || yields.last_id != observed.last_yield_id {
+                activity = Activity::Some;
+            }
+            observed.last_yield_id = yields.last_id;
+            overdue.append(&mut yields.overdue);
             // The thread holds the other handle until it ends.
             Arc::strong_count(&observed.slot) > 1
         });
         // The lock of `slots` is released before wakers and drivers run tokio's code.
-        yielding.into_iter().for_each(|(_, waker)| waker.wake());
+        overdue.into_iter().for_each(Waker::wake);
         for driver in stuck {
             let runtime = driver.runtime().clone();
             // A runtime that has ended drops the driver here, which ends its calls in the runtime.
@@ -193,7 +200,8 @@ enum Activity {
 /// Makes a slot that the monitor looks at for as long as its thread lives.
 fn register() -> Arc<WorkerSlot> {
     let slot = Arc::<WorkerSlot>::default();
-    MONITOR.slots().push(Observed { slot: Arc::clone(&slot), turn: slot.turn() });
+    let observed = Observed { slot: Arc::clone(&slot), turn: slot.turn(), last_yield_id: 0 };
+    MONITOR.slots().push(observed);
     slot
 }
 
@@ -227,7 +235,9 @@ pub(super) fn put(driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
 
 /// Records that a task has yielded on this thread; `None` on a thread that ends.
 pub(super) fn enter_yielding(waker: &Waker) -> Option<YieldEntry> {
-    SLOT.try_with(|slot| slot.enter_yielding(waker)).ok()
+    let entry = SLOT.try_with(|slot| slot.enter_yielding(waker)).ok();
+    wake();
+    entry
 }
 
 /// Empties the slot of this thread; `None` when the monitor has taken the driver.

@@ -431,12 +431,6 @@ impl SendQueue {
         self.cork = Cork::In { frame_count: 0 };
     }
 
-    /// Returns true if a sender would defer its frame now.
-    #[cfg(test)]
-    pub(crate) fn is_deferring(&self) -> bool {
-        self.defers && self.cork == Cork::Out
-    }
-
     /// Records the number of tasks that the last delivery woke and that other threads may run.
     pub(crate) fn set_woken(&mut self, woken_count: u64) {
         self.defers = woken_count >= DEFERRED_COUNT_MIN;
