@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
@@ -40,11 +41,31 @@ pub(super) struct Manners {
 
 /// Stores the waker of the last poll in either direction, as a stream with only one slot does.
 #[derive(Default)]
-struct LastWaker(Mutex<Option<Waker>>);
+struct LastWaker {
+    waker: Mutex<Option<Waker>>,
+    /// True if a task is about to wake it. With a task per refusal, a runtime of one thread would
+    /// be given more tasks than it runs, and the other end's task would wait behind them forever.
+    is_due: AtomicBool,
+}
+
+impl LastWaker {
+    /// Wakes from another task.
+    fn wake_later(self: &Arc<Self>) {
+        if self.is_due.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let last = Arc::clone(self);
+        tokio::spawn(async move {
+            // Before the wake: a refusal from now on needs a task of its own.
+            last.is_due.store(false, Ordering::Relaxed);
+            last.wake();
+        });
+    }
+}
 
 impl Wake for LastWaker {
     fn wake(self: Arc<Self>) {
-        let waker = self.0.lock().unwrap().clone();
+        let waker = self.waker.lock().unwrap().clone();
         waker.into_iter().for_each(Waker::wake);
     }
 }
@@ -66,16 +87,13 @@ impl Awkward {
 
     /// Returns the number of bytes to move now.
     fn poll_deed(&mut self, kind: Kind, cx: &mut Context<'_>) -> Poll<usize> {
-        *self.last.0.lock().unwrap() = Some(cx.waker().clone());
+        *self.last.waker.lock().unwrap() = Some(cx.waker().clone());
         let count = &mut self.poll_counts[kind as usize];
         let deed = self.manners.deeds[*count % self.manners.deeds.len()];
         *count += 1;
         match deed {
             Deed::Refuse => cx.waker().wake_by_ref(),
-            Deed::RefuseForLater => {
-                let last = Arc::clone(&self.last);
-                tokio::spawn(async move { last.wake() });
-            }
+            Deed::RefuseForLater => self.last.wake_later(),
             Deed::Move(len) => return Poll::Ready(len),
         }
         Poll::Pending
