@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rpc_core::handoff::set_core;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
@@ -73,7 +74,7 @@ where
     assert!(cores > 0, "per_core needs at least one core");
     let first_failure = Mutex::new(None);
     let stop = watch::Sender::new(false);
-    let run_core = |core| match run_on_core(|| run(core), stop.subscribe()) {
+    let run_core = |core| match run_on_core(cores, || run(core), stop.subscribe()) {
         Ok(output) => output,
         Err(failure) => {
             let mut first = first_failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,9 +107,10 @@ where
     }
 }
 
-/// Runs a future on a runtime of this thread until it has ended, or until `stopped`: then there is
-/// no output.
+/// Runs a future on a runtime of this thread, one of `count` cores, until it has ended, or until
+/// `stopped`: then there is no output.
 fn run_on_core<T, E, F>(
+    count: usize,
     run: impl FnOnce() -> F,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<Option<T>, Failure<E>>
@@ -116,6 +118,7 @@ where
     F: Future<Output = Result<T, E>>,
     E: From<io::Error>,
 {
+    set_core(count, None);
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Error(E::from(error)))?;
     // What unwinds is dropped here. What `run` shares with other cores ends with them.

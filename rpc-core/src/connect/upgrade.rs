@@ -15,11 +15,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use thiserror::Error;
-use tokio::runtime::Handle;
 use tracing::Level;
 
 use super::{Bootstrap, ConnectError, ConnectFault, HandshakeError};
-use crate::handoff::home;
+use crate::handoff::blocking_at_home;
 use crate::policy::failover::Wanted;
 use crate::transport::{Addresses, Transport};
 
@@ -274,11 +273,11 @@ impl fmt::Debug for PathBinding {
 
 /// Runs a step of an upgrade where it may block: devices are opened, memory is registered and
 /// addresses are resolved by system calls. A device that a core opens belongs to the core's home:
-/// its tasks serve connections of all cores.
+/// connections of all cores are on it.
 pub(crate) async fn blocking<T: Send + 'static>(
     step: impl FnOnce() -> Result<T, Declined> + Send + 'static,
 ) -> Result<T, Declined> {
-    let joined = home().unwrap_or_else(Handle::current).spawn_blocking(step).await;
+    let joined = blocking_at_home(step).await;
     joined.unwrap_or_else(|_| Err(Declined::new("preparing the path panicked")))
 }
 

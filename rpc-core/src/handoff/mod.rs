@@ -23,11 +23,11 @@
 //! The cores of a server are such runtimes. Each knows its home, the runtime that serves, where
 //! what may block can run.
 
+mod home;
 mod monitor;
 mod slot;
 
 use std::any::Any;
-use std::cell::OnceCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -37,6 +37,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use self::slot::take_noted;
 
+pub use home::{Core, current_core, set_core};
+pub(crate) use home::{blocking_at_home, home};
 pub use slot::{Resume, displace_lifo_slot, note_poll, note_wake};
 
 /// A driver's companion to a frame, with which user code that the frame starts may block.
@@ -176,21 +178,6 @@ impl fmt::Debug for Handoff {
             .field("has_woken", &self.has_woken)
             .finish_non_exhaustive()
     }
-}
-
-thread_local! {
-    static HOME: OnceCell<Handle> = const { OnceCell::new() };
-}
-
-/// Makes this thread a core: a runtime of one thread whose home is `runtime`.
-pub(crate) fn set_home(runtime: Handle) {
-    // A thread is a core for as long as it lives, so that the first home stays.
-    HOME.with(|home| drop(home.set(runtime)));
-}
-
-/// Returns the home of this thread if it is a core.
-pub(crate) fn home() -> Option<Handle> {
-    HOME.with(|home| home.get().cloned())
 }
 
 /// Lets other tasks run first, as [`tokio::task::yield_now`] does.

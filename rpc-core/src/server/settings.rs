@@ -170,9 +170,9 @@ macro_rules! server_settings {
         /// `ServerBuilder::blocking`, or use `tokio::task::spawn_blocking`.
         /// `tokio::task::block_in_place` panics there.
         ///
-        /// All listeners of a server share its cores. RDMA connections are served by the tasks of
-        /// their device, on the runtime that serves, and only their sockets are on a core. Byte
-        /// streams that are no sockets are woken by their own runtime.
+        /// All listeners of a server share its cores. A core that has RDMA connections has an RDMA
+        /// lane, beside those of `rdma.lanes`. Byte streams that are no sockets are woken by their
+        /// own runtime.
         cores: u32 as CountOrAll = 0, Start, ..=1024, "each is a thread";
     } groups {
         /// Limits on each client.

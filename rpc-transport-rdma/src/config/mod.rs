@@ -59,7 +59,8 @@ define_settings! {
         /// [`receive_slots`](Self::receive_slots). Each lane has a task of its own and the next
         /// completion vector, so more serve more processors; a new connection goes to the lane
         /// that has the fewest. When all are full the device gets more, up to 64 in all and as far
-        /// as `RLIMIT_MEMLOCK` allows; they go again when they are not needed. At least 1.
+        /// as `RLIMIT_MEMLOCK` allows; they go again when they are not needed. Each core of a
+        /// server, and each thread of `per_core`, has another one for its connections. At least 1.
         lanes, with_lanes: u16 as Plain = 1, Start, 1.., "every connection needs a lane";
         /// Receive slots that all connections of a lane share.
         ///
@@ -148,7 +149,8 @@ define_settings! {
         /// a fast link has on its way: it carries 1 MB in 20 us at 400 Gb/s. More READs only wait:
         /// small messages of other connections wait behind them, and a device takes an answer for
         /// lost that takes longer than [`ConnectOptions`] say. Connections of one peer take turns,
-        /// a READ at a time. At least 1.
+        /// a READ at a time. The cores of a server divide it, so that one that is blocked holds
+        /// its own part alone; a part is one READ at least. At least 1.
         max_read_bytes, with_max_read_bytes: u32 as Size = 8 << 20, Start, 1.., NO_READS;
         /// The longest wait of a large frame for memory.
         ///

@@ -25,7 +25,7 @@ use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
 use rustc_hash::FxHashMap;
 use slab::Slab;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,8 @@ pub(crate) struct WorkerShared<C> {
     /// Runtime of the worker's task. Connections can be closed from any thread, even in a
     /// destructor.
     pub(crate) runtime: Handle,
+    /// The core that the runtime is, whose connections it takes first.
+    pub(crate) core: Option<Id>,
     pub(crate) attachment: Attachment,
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,

@@ -82,6 +82,7 @@ impl RdmaUpgrade {
     /// all of them receive into.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneInfo> {
+        let budgets = self.workers.read_budgets();
         self.workers.map(|device, number, worker| LaneInfo {
             device: device.to_owned(),
             number,
@@ -96,7 +97,9 @@ impl RdmaUpgrade {
             send_slots_in_use: worker.send_slots_in_use(),
             source_bytes_in_use: worker.sources.bytes_in_use(),
             sink_bytes_in_use: worker.sinks.bytes_in_use(),
-            read_bytes_in_use: worker.reads.total(),
+            read_bytes_in_use: budgets
+                .get(device)
+                .map_or(0, |of| of.iter().map(|it| it.total()).sum()),
             registered_bytes: worker.registered_bytes(),
             huge_page_bytes: worker.huge_page_bytes(),
             leases_held: worker.leases.held_count(),

@@ -24,6 +24,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use futures::future::BoxFuture;
+use rpc_core::handoff::{Core, current_core};
 use rpc_core::transport::CloseReason;
 use rpc_core::{BufferMemory, BufferSource, offer_source};
 use tokio::runtime::Handle;
@@ -64,8 +65,9 @@ struct Large {
 }
 
 impl Worker {
-    /// Makes a worker on a device, and starts its task in the current tokio runtime. The scope of
-    /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
+    /// Makes a worker on a device, and starts its task in the runtime of the current core, or else
+    /// in the current one. The scope of keys in `config` is what is used; [`RkeyScope::Auto`] has
+    /// been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
         let size = &sized(device, config);
         let config = &size.config;
@@ -78,9 +80,7 @@ impl Worker {
         // What a READ leaves out that completes short must not be another connection's.
         let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
         let sinks = pool(Access::Sink, sink_handout, config.max_sink_bytes);
-        // A READ that is longer than the whole budget would wait for ever.
-        let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
-        let reads = FairSemaphore::new(max_read_bytes.into());
+        let reads = reads_of(config, current_core().as_ref());
         Self::start_with(device, size, Large { sources, sinks, reads }, 0)
     }
 
@@ -90,8 +90,10 @@ impl Worker {
         let WorkerShared { config, lock_limit, workers_max, .. } = &*self.shared;
         let (lock_limit, workers_max) = (*lock_limit, *workers_max);
         let size = Size { config: config.clone(), lock_limit, workers_max };
-        let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
-        // One budget for all lanes of a device: it is the device that is shared.
+        let (sources, sinks, core) = (Arc::clone(sources), Arc::clone(sinks), current_core());
+        let is_same = core.as_ref().map(|core| core.runtime.id()) == self.shared.core;
+        // One budget for all lanes but those of cores: it is the device that is shared.
+        let reads = if is_same { Arc::clone(reads) } else { reads_of(&size.config, core.as_ref()) };
         let large = Large { sources, sinks, reads };
         Self::start_with(attachment.device(), &size, large, number)
     }
@@ -117,12 +119,16 @@ impl Worker {
             },
         )?;
         let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
+        let core = current_core();
+        let core_id = core.as_ref().map(|core| core.runtime.id());
+        let runtime = core.map_or_else(Handle::current, |core| core.runtime);
         let shared = Arc::new(WorkerShared {
             number,
             config: config.clone(),
             lock_limit: *lock_limit,
             workers_max: *workers_max,
-            runtime: Handle::current(),
+            runtime: runtime.clone(),
+            core: core_id,
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources,
@@ -131,7 +137,7 @@ impl Worker {
             leases: OutstandingBuffers::new(
                 device.name(),
                 config.lease_warn_after,
-                Handle::current(),
+                runtime.clone(),
             ),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
@@ -161,11 +167,20 @@ impl Worker {
             drained: Vec::new(),
             is_stopped: false,
         };
-        tokio::spawn(Box::new(driver).run());
-        tokio::spawn(wait_for_deadlines(&shared));
+        runtime.spawn(Box::new(driver).run());
+        runtime.spawn(wait_for_deadlines(&shared));
         offer_buffers(&shared);
         Ok(Self { shared })
     }
+}
+
+/// The bytes of READs that lanes of a core may have outstanding, or those of no core. A core has
+/// its part for itself: one that a handler blocks does not see its READs end.
+fn reads_of(config: &RdmaConfig, core: Option<&Core>) -> Arc<FairSemaphore> {
+    let count = core.map_or(1, |core| core.count).max(1) as u64;
+    // A READ that is longer than the whole budget would wait for ever.
+    let bytes = (u64::from(config.max_read_bytes) / count).max(config.max_read_len.into());
+    FairSemaphore::new(bytes)
 }
 
 /// The completion vector of the worker of this number, modulo the device's: those of a process in a

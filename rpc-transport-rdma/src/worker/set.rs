@@ -6,6 +6,10 @@
 //! may lock, and go again when they are not needed. Workers of a device share the memory for large
 //! frames, and nothing else.
 //!
+//! A connection of a core is on a worker of that core, so that no call wakes another thread: a core
+//! gets a worker with its first connection, beside those of the configuration. Where there is no
+//! memory for one, the connection goes where there is room.
+//!
 //! Making a worker registers memory and checks the device's windows, which takes up to half a
 //! second. The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for
 //! workers of other devices. Handshakes that need a worker of the same device wait for the one that
@@ -16,9 +20,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rpc_core::handoff::current_core;
+use tokio::runtime::Id;
 use tokio::time::Instant;
 
 use crate::quota::admission::Admission;
+use crate::quota::semaphore::FairSemaphore;
 use crate::verbs::Device;
 use crate::worker::{Worker, WorkerShared};
 
@@ -104,12 +111,13 @@ pub(crate) fn choose(workers: impl IntoIterator<Item = Load>, counts: Counts) ->
 }
 
 impl WorkerSet {
-    /// Returns the worker for a new connection on the device of this name, where connections are
-    /// spread over `lanes` workers, and the result of `attach` if the worker is new.
+    /// Returns the worker for a new connection on the device of this name, and the result of
+    /// `attach` if the worker is new. Connections are spread over `lanes` workers, those of a core
+    /// aside.
     ///
-    /// `make` makes a worker with this number, beside one that exists already. `attach` records it,
-    /// before another handshake can find it. If `make` fails, the connection gets the worker with
-    /// the fewest connections.
+    /// `make` makes a worker with this number, beside one that exists already, which is of the same
+    /// core if there is one. `attach` records it, before another handshake can find it. If `make`
+    /// fails, the connection gets the worker with the fewest connections.
     ///
     /// Blocks for as long as `make` does. `make` is called again if an opening of the device is
     /// lost meanwhile: the worker may be of that one, and would keep it open.
@@ -124,7 +132,9 @@ impl WorkerSet {
         make: impl Fn(Option<&Worker>, usize) -> Result<Worker, E>,
         attach: impl Fn(&Arc<WorkerShared>) -> Option<T>,
     ) -> Result<(Arc<Worker>, Option<T>), E> {
-        let making = match self.look(device, |of| (of.choose(lanes), Arc::clone(&of.making))) {
+        let core = current_core().map(|core| core.runtime.id());
+        let chosen = self.look(device, |of| (of.choose(core, lanes), Arc::clone(&of.making)));
+        let making = match chosen {
             (Some(worker), _) => return Ok((worker, None)),
             (None, making) => making,
         };
@@ -132,8 +142,8 @@ impl WorkerSet {
         let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let found = self.look(device, |of| {
-                let first = of.workers.first().cloned();
-                of.choose(lanes).ok_or((first, of.free_number(), of.let_go_count))
+                let sibling = of.workers_at(core).next().or(of.workers.first()).cloned();
+                of.choose(core, lanes).ok_or((sibling, of.free_number(), of.let_go_count))
             });
             let (sibling, number, let_go_count) = match found {
                 // Another handshake has made it.
@@ -142,7 +152,7 @@ impl WorkerSet {
             };
             let worker = match make(sibling.as_deref(), number) {
                 Ok(worker) => Arc::new(worker),
-                Err(error) => return self.look(device, |of| of.instead(lanes, error)),
+                Err(error) => return self.look(device, |of| of.instead(core, lanes, error)),
             };
             let attached = self.look(device, |of| {
                 let is_same = of.let_go_count == let_go_count;
@@ -170,7 +180,7 @@ impl WorkerSet {
     pub(crate) fn trim(&self, device: &str, lanes: usize) -> bool {
         self.look(device, |of| {
             of.trim(lanes);
-            of.is_trimming = of.workers.len() > lanes.max(1);
+            of.is_trimming = of.may_have_surplus(lanes);
             of.is_trimming
         })
     }
@@ -179,8 +189,7 @@ impl WorkerSet {
     /// to time.
     pub(crate) fn begins_trimming(&self, device: &str, lanes: usize) -> bool {
         self.look(device, |of| {
-            let has_surplus = of.workers.len() > lanes.max(1);
-            has_surplus && !std::mem::replace(&mut of.is_trimming, true)
+            of.may_have_surplus(lanes) && !std::mem::replace(&mut of.is_trimming, true)
         })
     }
 
@@ -206,6 +215,21 @@ impl WorkerSet {
         drop(lost);
     }
 
+    /// Returns the budgets of READs of each device: one for all workers, and one for those of each
+    /// core.
+    pub(crate) fn read_budgets(&self) -> HashMap<String, Vec<Arc<FairSemaphore>>> {
+        let mut budgets = HashMap::<_, Vec<_>>::new();
+        for (device, of) in &*self.lock() {
+            let of_device = budgets.entry(device.clone()).or_default();
+            for worker in &of.workers {
+                if !of_device.iter().any(|it| Arc::ptr_eq(it, &worker.shared.reads)) {
+                    of_device.push(Arc::clone(&worker.shared.reads));
+                }
+            }
+        }
+        budgets
+    }
+
     /// Returns the result of `describe` for each worker, given the name of its device and its
     /// number there.
     pub(crate) fn map<T>(
@@ -228,32 +252,51 @@ impl WorkerSet {
 }
 
 impl OfDevice {
-    /// The worker for another connection, unless a new one is to be made.
-    fn choose(&mut self, lanes: usize) -> Option<Arc<Worker>> {
+    /// The worker for another connection of that core, unless a new one is to be made.
+    fn choose(&mut self, core: Option<Id>, lanes: usize) -> Option<Arc<Worker>> {
         // One that has ended is replaced, and so is one that is worn and has no connections.
         self.workers.retain(|worker| {
             let shared = &worker.shared;
             !(shared.is_dead() || shared.is_worn() && shared.connection_count() == 0)
         });
         self.trim(lanes);
-        let counts = self.counts(lanes);
-        let loads = self.workers.iter().map(|worker| Load {
+        let here: Vec<_> = self.workers_at(core).collect();
+        let counts = self.counts(core, here.len(), lanes);
+        let load = |worker: &&Arc<Worker>| Load {
             connections: worker.shared.connection_count(),
             has_room: worker.shared.has_room(),
             is_worn: worker.shared.is_worn(),
-        });
-        match choose(loads, counts) {
-            Choice::Existing(index) => Some(Arc::clone(&self.workers[index])),
+        };
+        if counts.max == 0 {
+            return self.elsewhere();
+        }
+        match choose(here.iter().map(load), counts) {
+            Choice::Existing(index) if here[index].shared.has_room() => Some(here[index].clone()),
+            Choice::Existing(_) => self.elsewhere(),
             Choice::New => None,
         }
     }
 
-    /// The workers that there may be now.
-    fn counts(&self, lanes: usize) -> Counts {
-        let spread = lanes.max(1);
+    /// Returns the workers of that core, or those of none.
+    fn workers_at(&self, core: Option<Id>) -> impl DoubleEndedIterator<Item = &Arc<Worker>> {
+        self.workers.iter().filter(move |worker| worker.shared.core == core)
+    }
+
+    /// The worker with the fewest connections, whatever its core: one with room, if there is any.
+    fn elsewhere(&self) -> Option<Arc<Worker>> {
+        let load = |worker: &&Arc<Worker>| {
+            let shared = &worker.shared;
+            (shared.is_worn(), !shared.has_room(), shared.connection_count())
+        };
+        self.workers.iter().min_by_key(load).cloned()
+    }
+
+    /// The workers that there may be now of a core that has `count`; none where another core's is
+    /// to be used.
+    fn counts(&self, core: Option<Id>, count: usize, lanes: usize) -> Counts {
+        let spread = spread(core, lanes);
         let is_paused = self.paused_until.is_some_and(|until| Instant::now() < until);
         if is_paused && !self.workers.is_empty() {
-            let count = self.workers.len();
             return Counts { spread: spread.min(count), max: count };
         }
         let workers = || self.workers.iter().map(|worker| &worker.shared);
@@ -261,18 +304,22 @@ impl OfDevice {
         let connections: usize = workers().map(|worker| worker.connection_count()).sum();
         // Those of the device's first worker: the others are as large.
         let max = workers().next().map_or(spread, |worker| worker.workers_max);
+        let free = max.saturating_sub(self.workers.len());
+        // The lanes of the configuration are made in any case.
+        let spread = if core.is_none() { spread } else { spread.min(count + free) };
         let may_grow = unproven.saturating_mul(UNPROVEN_PART) <= connections;
-        Counts { spread, max: if may_grow { spread.max(max) } else { spread } }
+        Counts { spread, max: if may_grow { spread.max(count + free) } else { spread } }
     }
 
     /// The worker with the fewest connections, in place of one that could not be made.
     fn instead<T, E: fmt::Display>(
         &mut self,
+        core: Option<Id>,
         lanes: usize,
         error: E,
     ) -> Result<(Arc<Worker>, Option<T>), E> {
         self.paused_until = Some(Instant::now() + PAUSE);
-        match self.choose(lanes) {
+        match self.choose(core, lanes) {
             Some(worker) => {
                 let device = worker.shared.attachment.device().name();
                 rpc_core::limited_log!(
@@ -291,178 +338,46 @@ impl OfDevice {
         (0..).find(|number| !is_taken(number)).unwrap_or(self.workers.len())
     }
 
-    /// Drops idle workers beyond `lanes`, the last ones first, that stood in for a worn one or were
-    /// made because the others were full, once those have room again.
+    /// Returns true if workers may be there that are not needed, now or when their core has ended.
+    fn may_have_surplus(&self, lanes: usize) -> bool {
+        let has_core = |worker: &Arc<Worker>| worker.shared.core.is_some();
+        self.workers.iter().any(has_core) || self.workers.len() > spread(None, lanes)
+    }
+
+    /// Drops workers that have ended, and idle ones beyond those that connections are spread over,
+    /// the last ones first, that stood in for a worn one or were made because the others were full,
+    /// once those have room again.
     fn trim(&mut self, lanes: usize) {
-        let lanes = lanes.max(1);
+        self.workers.retain(|worker| !worker.shared.is_dead());
+        let mut cores: Vec<_> = self.workers.iter().map(|worker| worker.shared.core).collect();
+        cores.dedup();
+        for core in cores {
+            while let Some(number) = self.surplus(core, spread(core, lanes)) {
+                self.workers.retain(|worker| worker.shared.number != number);
+            }
+        }
+    }
+
+    /// The number of an idle worker of that core beyond the first `spread`.
+    fn surplus(&self, core: Option<Id>, spread: usize) -> Option<usize> {
         let has_room = |worker: &Arc<Worker>| {
             let (shared, places) = (&worker.shared, worker.shared.config.max_connections as usize);
             let free = places.saturating_sub(shared.connection_count());
             !shared.is_worn() && shared.has_room() && free >= places / ROOM_PART
         };
-        while self.workers.len() > lanes && self.workers.iter().take(lanes).any(has_room) {
-            let behind = self.workers.iter().skip(lanes);
-            let idle = behind.rev().find(|worker| worker.shared.connection_count() == 0);
-            let Some(number) = idle.map(|worker| worker.shared.number) else { return };
-            self.workers.retain(|worker| worker.shared.number != number);
+        if !self.workers_at(core).take(spread).any(has_room) {
+            return None;
         }
+        let behind: Vec<_> = self.workers_at(core).skip(spread).collect();
+        let idle = behind.iter().rev().find(|worker| worker.shared.connection_count() == 0);
+        idle.map(|worker| worker.shared.number)
     }
+}
+
+/// The workers that connections of a core, or of none, are spread over.
+fn spread(core: Option<Id>, lanes: usize) -> usize {
+    if core.is_some() { 1 } else { lanes.max(1) }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
-
-    use tokio::runtime::Runtime;
-
-    use super::*;
-    use crate::RdmaConfig;
-    use crate::testing::scripted::ScriptedDevice;
-
-    /// Far longer than anything here takes.
-    const LIMIT: Duration = Duration::from_secs(30);
-
-    fn worker(device: &Device) -> Worker {
-        let config = RdmaConfig { receive_slots: 64, ..RdmaConfig::default() };
-        Worker::start(device, &config).unwrap()
-    }
-
-    fn find(
-        workers: &WorkerSet,
-        name: &str,
-        make: impl Fn() -> Result<Worker, String>,
-    ) -> Arc<Worker> {
-        workers.find(name, 1, |_, _| make(), |_| None::<()>).unwrap().0
-    }
-
-    #[test]
-    fn making_a_worker_blocks_no_reader_or_other_device() {
-        let (runtime, workers) = (Runtime::new().unwrap(), Arc::new(WorkerSet::default()));
-        let (began, begins) = mpsc::channel();
-        let (go_on, may_go_on) = mpsc::channel();
-        let may_go_on = Mutex::new(may_go_on);
-        let made = thread::scope(|scope| {
-            let slow = scope.spawn(|| {
-                let _inside = runtime.enter();
-                find(&workers, "slow", || {
-                    began.send(()).unwrap();
-                    may_go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
-                    Ok(worker(&ScriptedDevice::new().device()))
-                })
-            });
-            begins.recv_timeout(LIMIT).unwrap();
-            let (done, is_done) = mpsc::channel();
-            let beside = Arc::clone(&workers);
-            let handle = runtime.handle().clone();
-            // It is not of the scope: a test that fails must end all the same.
-            thread::spawn(move || {
-                let _inside = handle.enter();
-                let seen = beside.map(|device, _, _| device.to_owned());
-                find(&beside, "other", || Ok(worker(&ScriptedDevice::new().device())));
-                done.send(seen).unwrap();
-            });
-            let seen = is_done.recv_timeout(LIMIT / 10);
-            let second = scope.spawn(|| {
-                let _inside = runtime.enter();
-                find(&workers, "slow", || panic!("there is one"))
-            });
-            go_on.send(()).unwrap();
-            assert_eq!(seen.expect("neither had to wait"), [""; 0]);
-            [slow.join().unwrap(), second.join().unwrap()]
-        });
-        assert!(Arc::ptr_eq(&made[0], &made[1]), "a device has one lane");
-        let mut names = workers.map(|device, number, _| (device.to_owned(), number));
-        names.sort();
-        assert_eq!(names, [("other".to_owned(), 0), ("slow".to_owned(), 0)]);
-    }
-
-    #[tokio::test]
-    async fn a_worker_that_cannot_be_made_is_tried_again() {
-        let workers = WorkerSet::default();
-        let refused = workers.find("sim", 1, |_, _| Err("no memory"), |_| None::<()>);
-        assert_eq!(refused.map(drop), Err("no memory"));
-        find(&workers, "sim", || Ok(worker(&ScriptedDevice::new().device())));
-    }
-
-    #[tokio::test]
-    async fn a_worker_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
-        let workers = WorkerSet::default();
-        let openings = [ScriptedDevice::new().device(), ScriptedDevice::new().device()];
-        let made = Mutex::new(0);
-        let found = find(&workers, openings[0].name(), || {
-            let mut made = made.lock().unwrap();
-            let worker = worker(&openings[*made]);
-            *made += 1;
-            if *made == 1 {
-                workers.drop_workers_of(&openings[0]);
-            }
-            Ok(worker)
-        });
-        assert!(found.shared.attachment.device().is_same(&openings[1]));
-        assert_eq!(workers.map(|_, number, _| number), [0]);
-    }
-
-    /// Four places each.
-    fn whole(counts: &[usize]) -> Vec<Load> {
-        let load = |&count| Load { connections: count, has_room: count < 4, is_worn: false };
-        counts.iter().map(load).collect()
-    }
-
-    fn worn(connections: usize) -> Load {
-        Load { connections, has_room: true, is_worn: true }
-    }
-
-    /// No more than are spread over.
-    fn fixed(spread: usize) -> Counts {
-        let spread = spread.max(1);
-        Counts { spread, max: spread }
-    }
-
-    #[test]
-    fn workers_are_made_as_connections_come_and_then_filled_evenly() {
-        let mut counts: Vec<usize> = Vec::new();
-        for _ in 0..10 {
-            match choose(whole(&counts), fixed(3)) {
-                Choice::Existing(index) => counts[index] += 1,
-                Choice::New => counts.push(1),
-            }
-        }
-        assert_eq!(counts, [4, 3, 3]);
-        counts[1] = 0;
-        assert_eq!(choose(whole(&counts), fixed(3)), Choice::Existing(1));
-    }
-
-    #[test]
-    fn another_worker_is_made_when_all_are_full() {
-        let counts = Counts { spread: 1, max: 3 };
-        assert_eq!(choose(whole(&[3]), counts), Choice::Existing(0));
-        assert_eq!(choose(whole(&[4]), counts), Choice::New);
-        assert_eq!(choose(whole(&[4, 1]), counts), Choice::Existing(1));
-        assert_eq!(choose(whole(&[3, 4]), counts), Choice::Existing(0));
-        assert_eq!(choose(whole(&[4, 4]), counts), Choice::New);
-        assert_eq!(choose(whole(&[4, 4, 4]), counts), Choice::Existing(0), "which says why not");
-        assert_eq!(choose(whole(&[4]), fixed(1)), Choice::Existing(0), "for want of memory");
-        assert_eq!(choose(whole(&[3, 1]), counts), Choice::Existing(0), "the second is left");
-    }
-
-    #[test]
-    fn a_worn_worker_is_replaced_and_only_so_often() {
-        let load = |connections| whole(&[connections])[0];
-        assert_eq!(choose([worn(0)], fixed(1)), Choice::New);
-        assert_eq!(choose([worn(5), load(3)], fixed(1)), Choice::Existing(1));
-        assert_eq!(choose([worn(5), worn(3)], fixed(1)), Choice::Existing(1));
-        let two = [worn(5), load(3)];
-        assert_eq!(choose(two, fixed(2)), Choice::New, "as if the worn one were not there");
-        let four = [worn(5), load(3), worn(1), worn(2)];
-        assert_eq!(choose(four, fixed(2)), Choice::Existing(1));
-    }
-
-    #[test]
-    fn a_worker_without_connections_is_used_before_another_is_made() {
-        assert_eq!(choose(whole(&[1, 0]), fixed(8)), Choice::Existing(1));
-        assert_eq!(choose([], fixed(0)), Choice::New, "there has to be one");
-        assert_eq!(choose(whole(&[3]), fixed(0)), Choice::Existing(0));
-    }
-}
+mod tests;

@@ -1,15 +1,17 @@
 //! A channel with a connection for each runtime that makes calls.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::sim::SimNetwork;
 use farcall::{
-    CallKind, Channel, ChannelBuilder, Idempotency, MethodDescriptor, Request, Response, Server,
-    Service, ServiceDescriptor, Status, per_core,
+    CallKind, Channel, ChannelBuilder, Idempotency, MethodDescriptor, Rdma, RdmaConfig, Request,
+    Response, Server, Service, ServiceDescriptor, Status, per_core,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -112,6 +114,33 @@ fn each_runtime_has_a_connection_of_its_own() {
         assert_eq!(counts.unwrap(), [3; 3]);
         rig.wait_for_no_connection();
     });
+}
+
+#[test]
+fn each_core_of_a_client_has_a_lane_of_its_own() {
+    let network = SimNetwork::new(0);
+    network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+    let [server_rdma, client_rdma] =
+        [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let builder = Server::builder().add_service(Asked).rdma(&server_rdma);
+    let listener = runtime.block_on(builder.bind("auto://127.0.0.1:0")).unwrap();
+    let address = listener.local_address().to_string();
+    runtime.spawn(listener.serve());
+    let builder = Channel::builder(address.as_str()).unwrap().per_runtime(true).rdma(&client_rdma);
+    let channel = builder.connect_lazy();
+    let (before, after) = (Barrier::new(3), Barrier::new(3));
+    let counts =
+        |rdma: &Rdma| -> Vec<_> { rdma.lanes().iter().map(|lane| lane.connection_count).collect() };
+    let counted = per_core(3, |_| async {
+        assert_eq!(ask(&channel).await.ok(), Some(7));
+        before.wait();
+        let counts = [&client_rdma, &server_rdma].map(counts);
+        after.wait();
+        Ok::<_, io::Error>(counts)
+    });
+    let [of_client, of_server] = &counted.unwrap()[0];
+    assert_eq!((&of_client[..], &of_server[..]), (&[1, 1, 1][..], &[3][..]));
 }
 
 /// On one connection, the task that reads it would be on the runtime that waits.

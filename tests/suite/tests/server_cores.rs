@@ -426,28 +426,91 @@ async fn server_that_is_dropped_closes_the_connections_of_its_cores() {
     }
 }
 
-/// The tasks of a device serve connections of all cores.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rdma_connections_are_served_where_the_server_was_started() {
+/// A simulated device at the loopback address, for a server and for its clients.
+fn devices() -> [Rdma; 2] {
     let network = SimNetwork::new(7);
     network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
-    let [server_rdma, client_rdma] =
-        [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
-    let rig = Rig::at("auto://127.0.0.1:0", |builder| builder.cores(2).rdma(&server_rdma)).await;
-    let builder = Channel::builder(rig.address.as_str()).unwrap().rdma(&client_rdma);
-    let channel = builder.connect().await.unwrap();
-    let info = channel.endpoints().remove(0).info.unwrap();
+    [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()))
+}
+
+async fn connect_rdma(rig: &Rig, rdma: &Rdma) -> Channel {
+    let builder = Channel::builder(rig.address.as_str()).expect("an address");
+    let channel = builder.rdma(rdma).connect().await.expect("the server accepts");
+    let info = channel.endpoints().remove(0).info.expect("it is connected");
     assert_eq!((info.transport, info.is_upgraded), ("rdma", true));
-    for service in [&SERVICE, &BLOCKING] {
-        let place = call(&channel, service, 0).await.unwrap();
-        assert!(place.starts_with("tokio-r"), "{place}");
+    channel
+}
+
+/// The connections of each lane.
+fn lane_counts(rdma: &Rdma) -> Vec<usize> {
+    rdma.lanes().iter().map(|lane| lane.connection_count).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rdma_connections_are_on_a_lane_of_their_core() {
+    let [server_rdma, client_rdma] = devices();
+    let rig = Rig::at("auto://127.0.0.1:0", |builder| builder.cores(2).rdma(&server_rdma)).await;
+    let (mut channels, mut counts) = (Vec::new(), HashMap::new());
+    for _ in 0..4 {
+        let channel = connect_rdma(&rig, &client_rdma).await;
+        let place = place_of(&channel).await;
+        assert_eq!(place_of(&channel).await, place);
+        *counts.entry(place).or_insert(0) += 1;
+        channels.push(channel);
     }
-    // A client without the path is on a core.
-    let plain = Channel::connect(rig.address.replace("auto://", "tcp://")).await.unwrap();
-    let place = place_of(&plain).await;
-    assert!(place.starts_with("farcall-core-"), "{place}");
-    drop((channel, plain));
+    let expected = [0, 1].map(|core| (format!("farcall-core-{core}"), 2));
+    assert_eq!(counts, HashMap::from(expected));
+    assert_eq!(lane_counts(&server_rdma), [2, 2]);
+    assert_eq!(lane_counts(&client_rdma), [4], "the client has no cores");
+    let place = call(&channels[0], &BLOCKING, 0).await.unwrap();
+    assert!(place.starts_with("tokio-r"), "{place}");
+    drop(channels);
     rig.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handler_that_blocks_stops_no_rdma_connection_of_another_core() {
+    let [server_rdma, client_rdma] = devices();
+    let rig = Rig::at("auto://127.0.0.1:0", |builder| builder.cores(2).rdma(&server_rdma)).await;
+    let [blocked, other] =
+        [connect_rdma(&rig, &client_rdma).await, connect_rdma(&rig, &client_rdma).await];
+    let blocking = begin(&blocked, &SERVICE, 2);
+    rig.has_begun().await;
+    place_of(&other).await;
+    rig.release.send(()).unwrap();
+    blocking.await.unwrap().unwrap();
+    rig.end().await.unwrap();
+}
+
+/// The device is open for as long as any server or channel uses it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rdma_connections_outlive_the_cores_of_another_server() {
+    let [server_rdma, client_rdma] = devices();
+    let with_cores = |builder: ServerBuilder| builder.cores(2).rdma(&server_rdma);
+    // The first connection opens the device and makes the first lane.
+    let first = Rig::at("auto://127.0.0.1:0", with_cores).await;
+    let ended = connect_rdma(&first, &client_rdma).await;
+    place_of(&ended).await;
+    let [second, third] = [
+        Rig::at("auto://127.0.0.1:0", with_cores).await,
+        Rig::at("auto://127.0.0.1:0", |builder| builder.rdma(&server_rdma)).await,
+    ];
+    let channels =
+        [connect_rdma(&second, &client_rdma).await, connect_rdma(&third, &client_rdma).await];
+    assert_eq!(lane_counts(&server_rdma), [1, 1, 1]);
+    first.end().await.unwrap();
+    for channel in &channels {
+        place_of(channel).await;
+        let info = channel.endpoints().remove(0).info.unwrap();
+        assert_eq!((info.transport, info.is_upgraded), ("rdma", true));
+        assert_eq!(channel.endpoints()[0].failovers, 0, "it is the same connection");
+    }
+    // The next one finds the lane of the core that is gone, and takes another.
+    let next = connect_rdma(&second, &client_rdma).await;
+    place_of(&next).await;
+    drop((channels, next, ended));
+    second.end().await.unwrap();
+    third.end().await.unwrap();
 }
 
 #[test]

@@ -21,7 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::connect::Bootstrap;
-use crate::handoff::{home, set_home};
+use crate::handoff::{home, set_core};
 use crate::layer::in_trace;
 use crate::limits::log::LogLimit;
 use crate::server::{HandlerFuture, ServerCall, Service};
@@ -90,7 +90,7 @@ impl Cores {
         threads.close();
         let mut this = Self { cores: Vec::new(), threads, stop: stop.clone().drop_guard() };
         for number in 0..count {
-            let started = Core::start(number, this.threads.clone(), stop.clone()).await;
+            let started = Core::start([number, count], this.threads.clone(), stop.clone()).await;
             let unstarted = |error: io::Error| {
                 io::Error::new(error.kind(), format!("cannot start core {number}: {error}"))
             };
@@ -124,14 +124,19 @@ impl Cores {
 }
 
 impl Core {
-    /// Starts a thread. Its runtime is made there, since an async task must not drop one.
-    async fn start(number: u32, threads: TaskTracker, stop: CancellationToken) -> io::Result<Self> {
+    /// Starts a thread, one of `count`. Its runtime is made there, since an async task must not
+    /// drop one.
+    async fn start(
+        [number, count]: [u32; 2],
+        threads: TaskTracker,
+        stop: CancellationToken,
+    ) -> io::Result<Self> {
         // A server on a core of another one has that one's home.
         let home = home().unwrap_or_else(Handle::current);
         let (report, started) = oneshot::channel();
         let token = threads.token();
         let run = move || {
-            set_home(home);
+            set_core(count as usize, Some(home));
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(report.send(Err(error))),

@@ -12,7 +12,8 @@ pub(crate) mod stack;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farcall::rdma::RkeyScope;
 use farcall::sim::SimNetwork;
@@ -254,6 +255,12 @@ impl Harness {
     pub fn check_device(&self) -> Result<(), Failure> {
         let Some(network) = &self.network else { return Ok(()) };
         check_eq("misuse of the device", &network.violations(), &Vec::new())?;
+        // The threads of cores end by themselves, after the server that they belonged to.
+        let began = Instant::now();
+        let is_early = || self.cores > 0 && began.elapsed() < self.limit;
+        while lab::census(network) != SimCensus::default() && is_early() {
+            thread::yield_now();
+        }
         check_eq("what is left on the device", &lab::census(network), &SimCensus::default())
     }
 
