@@ -14,12 +14,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
-use crate::device::open::cache::SharedCache;
+use crate::device::open::cache::{HeldWorker, SharedCache};
 use crate::device::open::inquiry::{Inquiry, PORT_GRACE};
 use crate::device::open::response::{Response, response};
 use crate::device::{FoundPort, ports_of};
 use crate::sys::provider::commands::on_lane;
 use crate::verbs::{AsyncEvent, Device, FirmwareCommand, PortState, VerbsError};
+use crate::worker::WorkerShared;
 use crate::{AsyncEventKind, DeviceEvent};
 
 /// The answer to a query of a device's ports.
@@ -154,13 +155,11 @@ impl Watch {
                 return;
             }
             Response::Replenish => {
-                let workers = self.watched.shared.workers(&self.watched.device);
-                return workers.iter().for_each(|worker| worker.handle_receive_limit());
+                return self.watched.each_worker(WorkerShared::handle_receive_limit);
             }
             // Not logged: it comes with every connection that ends.
             Response::EndReceives(number) => {
-                let workers = self.watched.shared.workers(&self.watched.device);
-                return workers.iter().for_each(|worker| worker.handle_last_receive(number));
+                return self.watched.each_worker(|worker| worker.handle_last_receive(number));
             }
         };
         self.watched.log(event, ended);
@@ -257,13 +256,20 @@ impl Watched {
 
     fn end_where(&self, reason: Reason, is_concerned: impl Fn(&Connection) -> bool) -> usize {
         let reason = CloseReason::Failed(reason);
-        let workers = self.shared.workers(&self.device);
-        workers.iter().map(|worker| worker.end_connections(&reason, &is_concerned)).sum()
+        let mut ended = 0;
+        self.each_worker(|worker| ended += worker.end_connections(&reason, &is_concerned));
+        ended
     }
 
     fn end_workers(&self, reason: Reason) -> usize {
         let reason = CloseReason::Failed(reason);
-        self.shared.workers(&self.device).iter().map(|worker| worker.lose(&reason)).sum()
+        let mut ended = 0;
+        self.each_worker(|worker| ended += worker.lose(&reason));
+        ended
+    }
+
+    fn each_worker(&self, act: impl FnMut(&WorkerShared)) {
+        each_of(&self.shared.workers(&self.device), act);
     }
 
     /// Gives the device up: its workers and connections end, and nothing here keeps it open.
@@ -278,9 +284,14 @@ impl Watched {
     }
 
     fn let_go(&self, reason: &CloseReason) -> usize {
-        let workers = self.shared.remove(&self.device);
-        workers.iter().map(|worker| worker.lose(reason)).sum()
+        let mut ended = 0;
+        each_of(&self.shared.remove(&self.device), |worker| ended += worker.lose(reason));
+        ended
     }
+}
+
+fn each_of(workers: &[HeldWorker], mut act: impl FnMut(&WorkerShared)) {
+    workers.iter().flat_map(HeldWorker::get).for_each(|worker| act(worker));
 }
 
 /// Also when the runtime goes away: no task would wait for the device's events.
@@ -290,5 +301,42 @@ impl Drop for Watch {
             return;
         }
         self.watched.let_go(&rpc_core::transport::task_dropped());
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::RdmaConfig;
+    use crate::sim::SimNetwork;
+    use crate::worker::Worker;
+
+    /// Its task has ended with its core, and the list of workers lets go of it while an event is
+    /// handled.
+    #[test]
+    fn a_worker_that_goes_meanwhile_is_freed_where_it_may_wait() {
+        let network = SimNetwork::new(0);
+        network.add_device("sim", &[[10, 0, 0, 1].into()]);
+        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let core = Builder::new_current_thread().enable_all().build().unwrap();
+        let worker = {
+            let _inside = core.enter();
+            let device = Device::open(&network.provider(), "sim").unwrap();
+            Worker::start(&device, &RdmaConfig::default()).unwrap()
+        };
+        drop(core);
+        let shared = Arc::clone(&worker.shared);
+        let mut worker = Some(worker);
+        runtime.block_on(async {
+            let _on_lane = on_lane();
+            let held = HeldWorker::new(shared);
+            drop((worker.take(), held));
+        });
+        // Waits for its blocking threads.
+        drop(runtime);
+        assert_eq!(network.violations(), []);
+        assert_eq!(crate::sim::lab::census(&network).regions, 0);
     }
 }
