@@ -5,7 +5,7 @@
 
 use std::cell::{OnceCell, RefCell};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 
 /// A core, as what belongs to it sees it.
@@ -17,15 +17,23 @@ pub struct Core {
     pub count: usize,
 }
 
-/// The part of a core that its thread keeps.
-struct Kept {
+impl Core {
+    /// Returns the id of its runtime, which no other core has.
+    #[must_use]
+    pub fn id(&self) -> Id {
+        self.runtime.id()
+    }
+}
+
+/// A thread that is a core.
+struct CoreThread {
     home: Option<Handle>,
     count: usize,
 }
 
 thread_local! {
     /// Set on a core.
-    static KEPT: OnceCell<Kept> = const { OnceCell::new() };
+    static CORE: OnceCell<CoreThread> = const { OnceCell::new() };
     /// The core that this thread works for, where that is another thread.
     static WORKS_FOR: RefCell<Option<Core>> = const { RefCell::new(None) };
 }
@@ -33,19 +41,19 @@ thread_local! {
 /// Makes this thread one of `count` cores, and `home` its home.
 pub fn set_core(count: usize, home: Option<Handle>) {
     // A thread is a core for as long as it lives, so that the first home stays.
-    KEPT.with(|kept| drop(kept.set(Kept { home, count })));
+    CORE.with(|core| drop(core.set(CoreThread { home, count })));
 }
 
 /// Returns the home of this thread if it is a core that has one.
 pub(crate) fn home() -> Option<Handle> {
-    KEPT.with(|kept| kept.get()?.home.clone())
+    CORE.with(|core| core.get()?.home.clone())
 }
 
 /// Returns the core that this code runs on, or that a thread which may block runs it for; none
 /// elsewhere.
 #[must_use]
 pub fn current_core() -> Option<Core> {
-    match KEPT.with(|kept| Some(kept.get()?.count)) {
+    match CORE.with(|core| Some(core.get()?.count)) {
         Some(count) => Some(Core { runtime: Handle::try_current().ok()?, count }),
         None => WORKS_FOR.with_borrow(Clone::clone),
     }
@@ -83,12 +91,12 @@ impl Drop for Working {
 mod tests {
     use std::thread;
 
-    use tokio::runtime::{Builder, Id, Runtime};
+    use tokio::runtime::{Builder, Runtime};
 
     use super::*;
 
     fn core_id() -> Option<Id> {
-        current_core().map(|core| core.runtime.id())
+        current_core().map(|core| core.id())
     }
 
     /// Runs `test` on a core with that home, given its runtime.
@@ -105,33 +113,32 @@ mod tests {
     fn a_step_that_may_block_works_for_its_core_and_no_longer() {
         // Of one thread: the next step is on the same.
         let home = Builder::new_multi_thread().max_blocking_threads(1).build().unwrap();
-        let [expected, of_step, of_panic] = on_core(Some(&home), |core| {
+        let [expected, in_step, afterwards] = on_core(Some(&home), |core| {
             core.block_on(async {
-                let of_step = blocking_at_home(|| (core_id(), Handle::current().id()));
-                let (of_step, runtime) = of_step.await.unwrap();
+                let step = blocking_at_home(|| (core_id(), Handle::current().id()));
+                let (in_step, runtime) = step.await.unwrap();
                 assert_eq!(runtime, home.handle().id(), "what it spawns is the home's");
-                let of_panic = blocking_at_home(|| -> () { panic!("{:?}", core_id().unwrap()) });
-                let of_panic = of_panic.await.unwrap_err().into_panic();
-                let of_panic = of_panic.downcast::<String>().unwrap();
-                let expected = core.handle().id();
-                assert_eq!(*of_panic, format!("{expected:?}"));
-                [Some(expected), of_step, core_id()]
+                let panicking = blocking_at_home(|| -> () { panic!("{:?}", core_id()) });
+                let payload = panicking.await.unwrap_err().into_panic();
+                let expected = Some(core.handle().id());
+                assert_eq!(*payload.downcast::<String>().unwrap(), format!("{expected:?}"));
+                [expected, in_step, core_id()]
             })
         });
-        assert_eq!((of_step, of_panic), (expected, expected));
+        assert_eq!((in_step, afterwards), (expected, expected));
         let later = home.block_on(async { blocking_at_home(core_id).await.unwrap() });
         assert_eq!(later, None);
     }
 
     #[test]
     fn a_core_without_a_home_blocks_threads_of_its_own() {
-        let [of_step, own] = on_core(None, |core| {
+        let [in_step, own] = on_core(None, |core| {
             assert!(home().is_none());
             assert_eq!(core.block_on(async { current_core().unwrap().count }), 3);
             core.block_on(async { [blocking_at_home(core_id).await.unwrap(), core_id()] })
         });
         assert!(own.is_some());
-        assert_eq!(of_step, own);
+        assert_eq!(in_step, own);
         assert_eq!(core_id(), None, "of a thread that is none");
     }
 }

@@ -121,12 +121,12 @@ impl Monitor {
                 Sight::Stuck => stuck.extend(observed.slot.take_in(turn)),
             }
             observed.turn = turn;
-            let mut yields = observed.slot.take_overdue(observed.last_yield_id);
-            if yields.is_awaited || yields.last_id != observed.last_yield_id {
+            let (last_yield_id, tasks) = observed.slot.take_overdue(observed.last_yield_id);
+            if last_yield_id != observed.last_yield_id {
                 activity = Activity::Some;
             }
-            observed.last_yield_id = yields.last_id;
-            overdue.append(&mut yields.overdue);
+            observed.last_yield_id = last_yield_id;
+            overdue.extend(tasks);
             // The thread holds the other handle until it ends.
             Arc::strong_count(&observed.slot) > 1
         });

@@ -47,16 +47,6 @@ struct Yielding {
     wakers: Vec<(u64, Waker)>,
 }
 
-/// The finding of a look at the tasks that have yielded on a thread.
-pub(super) struct YieldLook {
-    /// The id of the latest task that has yielded there.
-    pub(super) last_id: u64,
-    /// The tasks that still wait since the look before.
-    pub(super) overdue: Vec<Waker>,
-    /// True if others wait.
-    pub(super) is_awaited: bool,
-}
-
 /// A task among those that have yielded on a thread, until it is dropped.
 pub(super) struct YieldEntry {
     slot: Arc<WorkerSlot>,
@@ -85,13 +75,13 @@ impl WorkerSlot {
         self.yielding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the tasks that had yielded on the thread by the time of `last_id` and still wait.
-    pub(super) fn take_overdue(&self, last_id: u64) -> YieldLook {
+    /// Takes the tasks that yielded on the thread up to `last_id` and still wait. Returns the id of
+    /// the last one that has yielded since, and those tasks.
+    pub(super) fn take_overdue(&self, last_id: u64) -> (u64, Vec<Waker>) {
         let mut yielding = self.yielding();
         let overdue = yielding.wakers.extract_if(.., |(id, _)| *id <= last_id);
         let overdue = overdue.map(|(_, waker)| waker).collect();
-        let is_awaited = !yielding.wakers.is_empty();
-        YieldLook { last_id: yielding.last_id, overdue, is_awaited }
+        (yielding.last_id, overdue)
     }
 
     /// Returns the number of times that the thread has entered and left user code.

@@ -91,7 +91,7 @@ impl Worker {
         let (lock_limit, workers_max) = (*lock_limit, *workers_max);
         let size = Size { config: config.clone(), lock_limit, workers_max };
         let (sources, sinks, core) = (Arc::clone(sources), Arc::clone(sinks), current_core());
-        let is_same = core.as_ref().map(|core| core.runtime.id()) == self.shared.core;
+        let is_same = core.as_ref().map(Core::id) == self.shared.core;
         // One budget for all lanes but those of cores: it is the device that is shared.
         let reads = if is_same { Arc::clone(reads) } else { reads_of(&size.config, core.as_ref()) };
         let large = Large { sources, sinks, reads };
@@ -120,7 +120,7 @@ impl Worker {
         )?;
         let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
         let core = current_core();
-        let core_id = core.as_ref().map(|core| core.runtime.id());
+        let core_id = core.as_ref().map(Core::id);
         let runtime = core.map_or_else(Handle::current, |core| core.runtime);
         let shared = Arc::new(WorkerShared {
             number,

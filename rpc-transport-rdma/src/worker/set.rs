@@ -132,7 +132,7 @@ impl WorkerSet {
         make: impl Fn(Option<&Worker>, usize) -> Result<Worker, E>,
         attach: impl Fn(&Arc<WorkerShared>) -> Option<T>,
     ) -> Result<(Arc<Worker>, Option<T>), E> {
-        let core = current_core().map(|core| core.runtime.id());
+        let core = current_core().map(|core| core.id());
         let chosen = self.look(device, |of| (of.choose(core, lanes), Arc::clone(&of.making)));
         let making = match chosen {
             (Some(worker), _) => return Ok((worker, None)),
@@ -220,10 +220,10 @@ impl WorkerSet {
     pub(crate) fn read_budgets(&self) -> HashMap<String, Vec<Arc<FairSemaphore>>> {
         let mut budgets = HashMap::<_, Vec<_>>::new();
         for (device, of) in &*self.lock() {
-            let of_device = budgets.entry(device.clone()).or_default();
+            let distinct = budgets.entry(device.clone()).or_default();
             for worker in &of.workers {
-                if !of_device.iter().any(|it| Arc::ptr_eq(it, &worker.shared.reads)) {
-                    of_device.push(Arc::clone(&worker.shared.reads));
+                if !distinct.iter().any(|it| Arc::ptr_eq(it, &worker.shared.reads)) {
+                    distinct.push(Arc::clone(&worker.shared.reads));
                 }
             }
         }

@@ -132,13 +132,13 @@ async fn cores_divide_the_bytes_of_reads() {
     let reads = |worker: &Worker| Arc::clone(&worker.shared.reads);
     assert!(Arc::ptr_eq(&reads(&first), &reads(&first.start_sibling(1).unwrap())));
     on_core(|| {
-        let of_core = first.start_sibling(2).unwrap();
-        assert!(!Arc::ptr_eq(&reads(&first), &reads(&of_core)));
-        assert!(Arc::ptr_eq(&reads(&of_core), &reads(&of_core.start_sibling(3).unwrap())));
+        let isolated = first.start_sibling(2).unwrap();
+        assert!(!Arc::ptr_eq(&reads(&first), &reads(&isolated)));
+        assert!(Arc::ptr_eq(&reads(&isolated), &reads(&isolated.start_sibling(3).unwrap())));
         let peer = PeerKey::new(None);
         let take = |worker: &Worker| reads(worker).share(peer).try_take(3 << 20);
         // There are 8 MiB, and a quarter of that for one of four cores.
-        assert_eq!([take(&of_core).is_some(), take(&first).is_some()], [false, true]);
+        assert_eq!([take(&isolated).is_some(), take(&first).is_some()], [false, true]);
     });
 }
 
