@@ -78,7 +78,8 @@ fn tree(pieces: &[String], at: &mut usize, prefix: &Path, found: &mut Vec<(Strin
     found.push((path.last().cloned().unwrap_or_default(), path));
 }
 
-/// Paths that begin with `crate`, `super` or `self` outside of `use`.
+/// Paths that begin with `crate`, `super` or `self` outside of `use`. Those of a visibility use
+/// nothing.
 fn mentioned(pieces: &[String]) -> Vec<Path> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -87,7 +88,8 @@ fn mentioned(pieces: &[String]) -> Vec<Path> {
             at += pieces[at..].iter().take_while(|word| *word != ";").count();
             continue;
         }
-        let begins = ["crate", "super", "self"].contains(&pieces[at].as_str());
+        let begins = ["crate", "super", "self"].contains(&pieces[at].as_str())
+            && !pieces[..at].ends_with(&["pub", "(", "in"].map(String::from));
         if !begins || pieces.get(at + 1).is_none_or(|word| word != "::") {
             at += 1;
             continue;
@@ -180,6 +182,12 @@ mod tests {
         let expected = [("A", "a::A"), ("C", "b::B"), ("D", "b::D")];
         assert!(passed_on.eq(expected.map(|(name, path)| (name, path.to_owned()))));
         assert_eq!(joined(&named.used), ["e::E"]);
+    }
+
+    #[test]
+    fn visibilities_use_nothing() {
+        let text = "pub(in crate::a) struct A { pub(in super::b) b: super::c::B }\n";
+        assert_eq!(joined(&named(text).used), ["super::c::B"]);
     }
 
     #[test]
