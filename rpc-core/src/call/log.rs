@@ -22,7 +22,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tonic::Code;
 use tracing::Level;
 use tracing::field::display;
@@ -50,16 +49,15 @@ impl Default for CallLog {
 }
 
 impl CallLog {
-    /// Returns the start time of a call whose end may be logged. `None` if no line is written
-    /// however it ends.
-    pub(crate) fn begin(self) -> Option<Instant> {
+    /// Returns true if the end of a call that begins now may be logged or counted for operators.
+    pub(crate) fn needs_start(self) -> bool {
         let least = match self {
-            Self { is_counted: true, .. } => return Some(Instant::now()),
+            Self { is_counted: true, .. } => return true,
             Self { failures: true, .. } => LevelFilter::WARN,
             Self { access: true, .. } => LevelFilter::INFO,
-            Self { .. } => return None,
+            Self { .. } => return false,
         };
-        (LevelFilter::current() >= least).then(Instant::now)
+        LevelFilter::current() >= least
     }
 }
 

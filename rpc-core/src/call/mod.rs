@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod explanation;
 pub(crate) mod log;
 pub(crate) mod metadata;
+pub(crate) mod moment;
 pub(crate) mod options;
 pub(crate) mod refusal;
 pub(crate) mod server_times;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 use std::{fmt, ptr};
 
 use metrics::{Counter, Histogram};
@@ -30,12 +29,11 @@ pub(super) fn label(method: Option<&'static MethodDescriptor>) -> &'static str {
     method.map_or(OTHER, |method| method.path.trim_start_matches('/'))
 }
 
-/// A time as exporters take it. Signed numbers become floats in one instruction, and no time has
-/// more seconds than fit.
-#[expect(clippy::cast_precision_loss, reason = "a time of 2^53 seconds does not occur")]
+/// A time as exporters take it. Signed numbers become floats in one instruction.
+#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days, and longer ones lose ns")]
 #[inline]
-fn seconds(time: Duration) -> f64 {
-    time.as_secs().cast_signed() as f64 + f64::from(time.subsec_nanos()) * 1e-9
+fn seconds(nanos: u64) -> f64 {
+    nanos.cast_signed() as f64 * 1e-9
 }
 
 /// A size as exporters take it.
@@ -69,11 +67,13 @@ impl<M> ByMethod<M> {
         make: impl Fn(&'static str) -> M,
     ) -> &M {
         let Some(method) = method else { return self.other.get_or_init(|| make(OTHER)) };
-        // The descriptors of a service lie side by side.
-        let number = ptr::from_ref(method).addr() / size_of::<MethodDescriptor>();
+        // The descriptors of a service lie side by side, a multiple of a pointer apart. The higher
+        // bits part those that have the lower ones in common, without a division by the size.
+        let number = ptr::from_ref(method).addr() / align_of::<MethodDescriptor>();
+        let place = (number ^ (number / SLOT_COUNT)) % SLOT_COUNT;
         let mut table = self;
         loop {
-            let slot = &table.slots[number % SLOT_COUNT];
+            let slot = &table.slots[place];
             let (found, value) = slot.get_or_init(|| (method, make(label(Some(method)))));
             if ptr::eq(*found, method) {
                 return value;
@@ -151,9 +151,9 @@ impl ServerMeter {
         }
     }
 
-    /// Counts a call that has ended.
+    /// Counts a call that has ended after `nanos` nanoseconds.
     #[inline]
-    pub(crate) fn ended(self, code: Code, took: Duration, sent: u64, received: u64) {
+    pub(crate) fn ended(self, code: Code, nanos: u64, sent: u64, received: u64) {
         let Some(method) = self.0 else { return };
         let ends = method.ends.get(code, |code| {
             let labels = [method.label, code];
@@ -163,7 +163,7 @@ impl ServerMeter {
                 received: SERVER_RECEIVED.histogram_with(&labels),
             }
         });
-        ends.duration.record(seconds(took));
+        ends.duration.record(seconds(nanos));
         ends.sent.record(bytes(sent));
         ends.received.record(bytes(received));
     }
@@ -193,7 +193,8 @@ struct ClientMethod {
 /// The numbers of an attempt that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttemptEnd {
-    pub(crate) took: Duration,
+    /// Its duration in nanoseconds.
+    pub(crate) nanos: u64,
     /// Bytes of the request messages.
     pub(crate) sent: u64,
     /// Bytes of the response messages.
@@ -304,16 +305,16 @@ impl ClientMeter {
 
     /// Counts the end of an attempt, of a call, or of both.
     #[inline]
-    pub(crate) fn ended(self, code: Code, attempt: Option<AttemptEnd>, call: Option<Duration>) {
+    pub(crate) fn ended(self, code: Code, attempt: Option<AttemptEnd>, call_nanos: Option<u64>) {
         let Some(method) = self.0 else { return };
         let ends = method.ends(code);
-        if let Some(AttemptEnd { took, sent, received }) = attempt {
-            ends.attempt_duration.record(seconds(took));
+        if let Some(AttemptEnd { nanos, sent, received }) = attempt {
+            ends.attempt_duration.record(seconds(nanos));
             ends.sent.record(bytes(sent));
             ends.received.record(bytes(received));
         }
-        if let Some(took) = call {
-            ends.call_duration.record(seconds(took));
+        if let Some(nanos) = call_nanos {
+            ends.call_duration.record(seconds(nanos));
         }
     }
 }

@@ -1,8 +1,5 @@
 //! Metrics in a build without them: nothing is counted, and nothing takes room.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::RetryKind;
@@ -41,7 +38,7 @@ impl MeteredCall {
         CallMeter(())
     }
 
-    pub(crate) fn begin(self, _: Option<Instant>) -> CallMeter {
+    pub(crate) fn begin(self) -> CallMeter {
         CallMeter(())
     }
 }
@@ -87,7 +84,7 @@ impl ServerMeter {
 
     pub(crate) fn started(self) {}
 
-    pub(crate) fn ended(self, _: Code, _: Duration, _: u64, _: u64) {}
+    pub(crate) fn ended(self, _: Code, _: u64, _: u64, _: u64) {}
 }
 
 pub(crate) fn retried(_: &Method, _: RetryKind) {}

@@ -278,6 +278,12 @@ impl CallRules {
         CallLog { failures, access, is_counted: self.stats.is_some() }
     }
 
+    /// Returns true if calls that succeed have no line and no place among the counts for operators.
+    #[inline]
+    pub(super) fn only_counts_successes(&self) -> bool {
+        self.stats.is_none() && self.log.load(Ordering::Relaxed) & ACCESS == 0
+    }
+
     fn set_log(&self, CallLog { failures, access, .. }: CallLog) {
         let bits = if failures { FAILURES } else { 0 } | if access { ACCESS } else { 0 };
         self.log.store(bits, Ordering::Relaxed);

@@ -60,7 +60,7 @@ impl Begun {
     /// where the call's end may be logged.
     pub(in crate::client) fn new(rules: &CallRules, call: &mut Call<'_>) -> Self {
         // The clock is read only where the end of the call may have a line.
-        let at = rules.log().begin();
+        let at = rules.log().needs_start().then(Instant::now);
         let limits = call.options().map_or(MessageLimits::NONE, CallOptions::limits);
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
@@ -75,11 +75,6 @@ impl Begun {
         // A call without a line needs no time, the earlier one neither.
         self.at = self.at.map(|at| at.min(began));
         self
-    }
-
-    /// Returns the time at which it began. Absent if no line will be written about its end.
-    pub(in crate::client) fn at(&self) -> Option<Instant> {
-        self.at
     }
 
     /// Returns the deadline of the call.

@@ -1,11 +1,10 @@
 //! The metrics of one call: of its attempts, one after another, and of all of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use crate::call::moment::Moment;
 use crate::client::connection::{Answer, Started};
 use crate::metrics::{AttemptEnd, ClientMeter};
 use crate::stream::{RecvStream, SendStream};
@@ -16,9 +15,9 @@ use crate::stream::{RecvStream, SendStream};
 pub(in crate::client) struct CallMeter {
     meter: ClientMeter,
     /// Time at which the call began. Absent if a level above counts it.
-    call: Option<Instant>,
+    call: Option<Moment>,
     /// Time at which the present attempt began.
-    attempt: Option<Instant>,
+    attempt: Option<Moment>,
     /// Set once the attempt counts.
     is_started: bool,
     sent: u64,
@@ -50,7 +49,7 @@ impl MeteredCall {
 
     /// Begins to count the whole call here, and the attempts at it where they are made.
     pub(in crate::client) fn split(&mut self) -> CallMeter {
-        let call = self.meter.is_on().then(Instant::now);
+        let call = self.meter.is_on().then(Moment::now);
         // The call takes this copy down to its servers, which then count attempts and not the call
         // again.
         self.is_attempt = true;
@@ -59,13 +58,12 @@ impl MeteredCall {
         this
     }
 
-    /// Begins to count at the server that the call goes to. `began` is its beginning, where that is
-    /// known.
+    /// Begins to count at the server that the call goes to.
     #[inline]
-    pub(in crate::client) fn begin(self, began: Option<Instant>) -> CallMeter {
+    pub(in crate::client) fn begin(self) -> CallMeter {
         let mut this = CallMeter::new(self.meter);
         if self.meter.is_on() {
-            let began = began.unwrap_or_else(Instant::now);
+            let began = Moment::now();
             this.call = (!self.is_attempt).then_some(began);
             this.attempt = Some(began);
         }
@@ -90,7 +88,7 @@ impl CallMeter {
     pub(in crate::client) fn start_attempt(&mut self, sent: impl FnOnce() -> usize) {
         if self.meter.is_on() {
             // The first begins with the call.
-            self.attempt.get_or_insert_with(Instant::now);
+            self.attempt.get_or_insert_with(Moment::now);
             self.is_started = true;
             self.meter.attempt_started();
             (self.sent, self.received) = (sent() as u64, 0);
@@ -129,8 +127,8 @@ impl CallMeter {
         if self.meter.is_on()
             && let Some(began) = self.take_attempt()
         {
-            let took = Instant::now() - began;
-            self.meter.ended(status.code(), Some(self.attempt_end(took)), None);
+            let attempt = self.attempt_end(began.elapsed_nanos());
+            self.meter.ended(status.code(), Some(attempt), None);
         }
     }
 
@@ -157,23 +155,15 @@ impl CallMeter {
     /// Counts the attempt and the call, as far as they are not counted.
     #[inline(never)]
     fn end_both(&mut self) {
-        let now = Instant::now();
-        match (self.take_attempt(), self.call.take()) {
-            // Most calls have one attempt, which begins with the call.
-            (Some(attempt), Some(call)) if attempt == call => {
-                let took = now - attempt;
-                self.meter.ended(self.code, Some(self.attempt_end(took)), Some(took));
-            }
-            (attempt, call) => {
-                let attempt = attempt.map(|began| self.attempt_end(now - began));
-                self.meter.ended(self.code, attempt, call.map(|began| now - began));
-            }
-        }
+        let now = Moment::now();
+        let attempt = self.take_attempt().map(|began| self.attempt_end(now.nanos_since(began)));
+        let call = self.call.take().map(|began| now.nanos_since(began));
+        self.meter.ended(self.code, attempt, call);
     }
 
     /// Takes the time at which the present attempt began. Absent if it never did.
     #[inline]
-    fn take_attempt(&mut self) -> Option<Instant> {
+    fn take_attempt(&mut self) -> Option<Moment> {
         // `begin` sets the time of the first attempt in advance. Without a `start_attempt` since,
         // the call ended before any attempt, and none is counted.
         let began = self.attempt.take();
@@ -182,11 +172,11 @@ impl CallMeter {
 
     /// Returns the numbers of an attempt that has ended.
     #[inline]
-    fn attempt_end(&mut self, took: Duration) -> AttemptEnd {
+    fn attempt_end(&mut self, nanos: u64) -> AttemptEnd {
         if self.streams.is_some() {
             self.add_streams();
         }
-        AttemptEnd { took, sent: self.sent, received: self.received }
+        AttemptEnd { nanos, sent: self.sent, received: self.received }
     }
 
     /// Adds the bytes that the streams of an attempt have carried.

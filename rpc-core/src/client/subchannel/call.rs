@@ -66,8 +66,7 @@ where
         let Route { subchannel, rules, shared } = route;
         let begun = Begun::new(rules, &mut call);
         let readiness = call.readiness(rules);
-        // With the time that was read for the log: the clock is read once.
-        let meter = call.metered.begin(begun.at());
+        let meter = call.metered.begin();
         Self::Direct { subchannel, call, begun, readiness, shared, meter }
     }
 
@@ -308,7 +307,7 @@ impl Route<'_> {
     pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         let manager = &self.subchannel.manager;
         let begun = Begun::new(self.rules, &mut call);
-        let mut meter = call.metered.begin(begun.at());
+        let mut meter = call.metered.begin();
         let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
         let explain = call.extensions().get::<Explain>().cloned();

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::MethodDescriptor;
 use crate::call::log::{CallLog, FailedCall, NameOf};
+use crate::call::moment::Moment;
 use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::metrics::ServerMeter;
@@ -81,7 +81,7 @@ impl CallStreams {
 #[derive(Debug)]
 pub(crate) struct CallRecord {
     method: Option<&'static MethodDescriptor>,
-    began: Instant,
+    began: Moment,
     /// Timeout by the client, in microseconds. 0 stands for none.
     timeout_us: u64,
     /// The length of the request; 0 where it is a stream. Absent where it has not come.
@@ -100,11 +100,6 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) transport: &'a dyn Transport,
     /// The counts for operators, if there are any.
     pub(in crate::server) stats: Option<&'a CallStats>,
-}
-
-/// Returns the start time of a call, if the log or the metrics need it.
-fn begin(logged: Option<Instant>, meter: ServerMeter) -> Option<Instant> {
-    logged.or_else(|| meter.is_on().then(Instant::now))
 }
 
 /// The end of a call.
@@ -170,15 +165,15 @@ impl CallRecord {
         header: &FrameHeader,
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
-        let logged = log.begin();
-        if logged.is_none() && !ServerMeter::is_counting() {
+        let needs_start = log.needs_start();
+        if !needs_start && !ServerMeter::is_counting() {
             return None;
         }
         // Not before: the look-up is for calls with a line or a count alone.
         let method = method();
         let meter = ServerMeter::new(|| method);
         meter.started();
-        let began = begin(logged, meter)?;
+        let began = (needs_start || meter.is_on()).then(Moment::now)?;
         let (timeout_us, request_len) = (header.argument, Some(header.message_len));
         Some(Self { method, began, timeout_us, request_len, meter, keys: None })
     }
@@ -203,13 +198,19 @@ impl CallRecord {
     ) -> Option<Self> {
         // Its start is not counted: a call whose message comes begins once more.
         let meter = ServerMeter::new(|| method);
-        let began = begin(log.begin(), meter)?;
+        let began = (log.needs_start() || meter.is_on()).then(Moment::now)?;
         let timeout_us = timeout.map_or(0, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX));
         Some(Self { method, began, timeout_us, request_len: None, meter, keys: None })
     }
 
-    /// Writes what is to be said of a call whose answer was sent.
+    /// Counts a call that has succeeded, where nothing else is kept of it.
     #[inline]
+    pub(in crate::server) fn count_success(&self, messages: &Messages) {
+        let (sent, received) = (messages.sent(), self.received(messages));
+        self.meter.ended(Code::Ok, self.began.elapsed_nanos(), sent, received);
+    }
+
+    /// Writes what is to be said of a call whose answer was sent.
     pub(in crate::server) fn log_answer(
         &self,
         lines: CallLines<'_>,
@@ -218,10 +219,6 @@ impl CallRecord {
     ) {
         if answer.code == 0 {
             let end = End { code: Code::Ok, message: "", is_redirected: false, messages };
-            // Most calls end like this: nothing but numbers.
-            if !lines.log.access && lines.stats.is_none() {
-                return self.count(&end, self.began.elapsed());
-            }
             return self.log(lines, &end);
         }
         self.log_failure(lines, answer, messages);
@@ -254,15 +251,10 @@ impl CallRecord {
         self.log(lines, &End { code, message, is_redirected: false, messages });
     }
 
-    #[inline]
-    fn count(&self, end: &End<'_>, took: Duration) {
-        self.meter.ended(end.code, took, end.messages.sent(), self.received(end));
-    }
-
     /// Bytes of the requests.
-    fn received(&self, end: &End<'_>) -> u64 {
+    fn received(&self, messages: &Messages) -> u64 {
         // Other calls have the length that their header announced.
-        match end.messages.streamed_requests {
+        match messages.streamed_requests {
             0 => self.request_len.unwrap_or(0),
             streamed => streamed.into(),
         }
@@ -300,7 +292,7 @@ impl CallRecord {
             transport: lines.transport.name(),
             code: end.code,
             took,
-            requests: (messages.requests.unwrap_or_default(), self.received(end)),
+            requests: (messages.requests.unwrap_or_default(), self.received(messages)),
             responses: (messages.responses.unwrap_or_default(), messages.sent()),
             keys: self.keys.as_deref().unwrap_or_default().to_vec(),
         });
@@ -308,8 +300,9 @@ impl CallRecord {
 
     fn log(&self, lines: CallLines<'_>, end: &End<'_>) {
         // First: the work below is not part of the call.
-        let took = self.began.elapsed();
-        self.count(end, took);
+        let nanos = self.began.elapsed_nanos();
+        let (messages, took) = (&end.messages, Duration::from_nanos(nanos));
+        self.meter.ended(end.code, nanos, messages.sent(), self.received(messages));
         if let Some(stats) = lines.stats {
             self.keep(stats, &lines, end, took);
         }
