@@ -162,6 +162,36 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// Widest column, in characters. A longer cell pushes its neighbours aside, and other rows do not
+/// grow with it.
+const WIDTH_MAX: usize = 60;
+
+/// Returns the lines of a table of aligned columns, in which no text of a server moves the cursor.
+/// Columns whose names begin with `#` have figures, which are aligned at the right.
+pub(crate) fn table<const N: usize>(
+    columns: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> Vec<String> {
+    let is_figure = columns.map(|name| name.starts_with('#'));
+    let mut table = vec![columns.map(|name| name.trim_start_matches('#').to_owned())];
+    table.extend(rows.map(|row| row.map(|cell| escape(&cell).into_owned())));
+    let widths: Vec<usize> = (0..N)
+        .map(|column| {
+            let lengths = table.iter().map(|row| row[column].chars().count());
+            lengths.max().unwrap_or_default().min(WIDTH_MAX)
+        })
+        .collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).zip(is_figure);
+        let cells = cells.map(|((cell, width), is_figure)| match is_figure {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    table.iter().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -86,7 +86,7 @@ pub(crate) async fn run(
 /// A handle with one lane. Both ends of the loopback are in this process, and under a low limit on
 /// locked memory there is room for one lane.
 fn handle() -> Rdma {
-    Rdma::new(RdmaConfig::default().with_lanes(1))
+    Rdma::new(RdmaConfig::default().with_lanes(Some(1)))
 }
 
 /// Reads all facts of this host. Drivers may hang, so they get a thread and a bound.

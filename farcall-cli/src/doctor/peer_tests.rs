@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use farcall::sim::{SimFaults, SimNetwork};
 use farcall::{Channel, Rdma, RdmaConfig, Server};
-use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
+use rpc_transport_rdma::sim::SimDeviceConfig;
 
 use super::finding::{Cause, Finding, Mark};
 use super::peer::Peer;
@@ -82,7 +82,7 @@ async fn device_that_grants_no_read_is_named() {
     let mut config = SimDeviceConfig::new("sim0", &[CLIENT.parse().unwrap()]);
     config.attributes.reads_in_max = 0;
     config.attributes.reads_out_max = 0;
-    lab::add_device(&network, config);
+    network.add_device_with(config);
     let rdma = Rdma::simulated(&network, RdmaConfig::default());
     let survey = rdma.survey().unwrap();
     assert_eq!(survey[0].max_reads, 0);

@@ -115,7 +115,7 @@ fn masked(text: &str) -> String {
 }
 
 /// Replaces every figure and bar.
-fn masked_figures(text: &str) -> String {
+pub(crate) fn masked_figures(text: &str) -> String {
     let mask = |part: &str| match part.trim_end_matches(',') {
         "us" | "ms" | "s" => "unit".to_owned(),
         part if part.starts_with(|it: char| it.is_ascii_digit()) => "N".to_owned(),

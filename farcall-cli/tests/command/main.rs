@@ -7,6 +7,8 @@ mod devices;
 mod doctor;
 mod documents;
 mod explains;
+#[cfg(target_os = "linux")]
+mod fallbacks;
 mod grpcurl_lines;
 mod hostile;
 mod peers;

@@ -60,7 +60,11 @@ impl Service for Hostile {
                 paths: vec![path.clone(), path],
                 methods: vec![method(), method()],
                 failed_calls: vec![FailedCall { message: text(), ..FailedCall::default() }],
-                connections: vec![Connection { credits: Some(u64::MAX), ..Connection::default() }],
+                connections: vec![Connection {
+                    reason: text(),
+                    credits: Some(u64::MAX),
+                    ..Connection::default()
+                }],
                 memory_held: u64::MAX,
                 memory_limit: 1,
                 rss_bytes: u64::MAX,
@@ -75,7 +79,8 @@ async fn hostile_server_moves_no_cursor() {
     let server = servers::serve(Server::builder().add_service(Hostile), "tcp://127.0.0.1:0").await;
     let printed = farcall(&format!("top {} --count 2 --interval 5ms", server.address)).await;
     let printed = printed.succeeded();
-    assert_eq!(printed.lines().count(), 4, "{printed}");
+    // The row of the server, and those of the reason that it names and of all others.
+    assert_eq!(printed.lines().count(), 2 * (2 + 4), "{printed}");
     let is_harmful = |it: char| it != '\n' && (it.is_control() || it == '\u{202e}');
     assert!(!printed.contains(is_harmful) && printed.len() < 8000, "{printed:?}");
 }

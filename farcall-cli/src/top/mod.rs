@@ -3,6 +3,9 @@
 //! Figures are those of the time between two looks; at the first look they are those since the
 //! server's start. On a terminal each table takes the place of the one before.
 
+mod fallbacks;
+mod sums;
+
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 
@@ -12,6 +15,8 @@ use farcall::server::admin_api::{
 use farcall::{Channel, Code, Status, client};
 use serde::Serialize;
 
+use self::fallbacks::Fallbacks;
+use self::sums::{by_name, short, sum};
 use crate::args::{Global, TopArgs};
 use crate::failure::{Failure, code_name};
 use crate::output::{self, Output};
@@ -20,8 +25,6 @@ use crate::target;
 /// Maximum length of a server's answer if the flags set none, in bytes.
 const ANSWER_LEN_MAX: u64 = 1 << 20;
 
-/// Longest text of a server in a cell, in characters.
-const CELL_LEN_MAX: usize = 60;
 /// Transports of a server that are shown.
 const TRANSPORTS_MAX: usize = 8;
 
@@ -31,17 +34,18 @@ const HOME: &str = "\x1b[H\x1b[J";
 /// Calls of operators themselves, which are left out.
 const OWN: [&str; 2] = ["/farcall.admin.v1.", "/grpc.channelz.v1."];
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "server",
     "connections",
-    "calls/s",
-    "p50/p99 us",
-    "running",
-    "credits",
-    "recv slots",
-    "queued",
-    "RSS",
-    "budget",
+    "fallbacks",
+    "#calls/s",
+    "#p50/p99 us",
+    "#running",
+    "#credits",
+    "#recv slots",
+    "#queued",
+    "#RSS",
+    "#budget",
     "last failure",
 ];
 
@@ -66,6 +70,8 @@ struct Counts {
 struct Row {
     server: String,
     connections: BTreeMap<String, u64>,
+    #[serde(flatten)]
+    fallbacks: Fallbacks,
     calls_per_second: f64,
     p50_us: Option<u64>,
     p99_us: Option<u64>,
@@ -142,9 +148,12 @@ impl Watched {
         // After a restart of the server its counts begin anew.
         let before = if before.uptime_ms > now.uptime_ms { Counts::default() } else { before };
         let latency = now.latency_since(&before);
+        let paths = snapshot.paths.iter();
+        let transports = paths.map(|path| (path.transport.as_str(), path.count));
         let row = Row {
             server: self.name.clone(),
-            connections: connections(snapshot),
+            connections: by_name(transports, TRANSPORTS_MAX),
+            fallbacks: Fallbacks::new(snapshot),
             calls_per_second: now.calls_per_second_since(&before),
             p50_us: quantile(&latency, 0.5),
             p99_us: quantile(&latency, 0.99),
@@ -164,33 +173,10 @@ impl Watched {
     }
 }
 
-fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
-    numbers.fold(0, u64::saturating_add)
-}
-
-/// Returns the number of connections by path.
-fn connections(snapshot: &Snapshot) -> BTreeMap<String, u64> {
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for path in &snapshot.paths {
-        let transport = short(&path.transport);
-        // There are fewer transports. A server may name any number.
-        if counts.len() < TRANSPORTS_MAX || counts.contains_key(&transport) {
-            let count = counts.entry(transport).or_default();
-            *count = count.saturating_add(path.count);
-        }
-    }
-    counts
-}
-
 fn last_failure(snapshot: &Snapshot) -> Option<String> {
     let FailedCall { unix_ms, code, .. } = snapshot.failed_calls.first()?;
     let ago = snapshot.unix_ms.saturating_sub(*unix_ms) / 1000;
     Some(format!("{} s ago {}", output::count(ago), code_name(Code::from(*code))))
-}
-
-/// Cuts a text of a server.
-fn short(text: &str) -> String {
-    text.chars().take(CELL_LEN_MAX).collect()
 }
 
 impl Counts {
@@ -230,6 +216,7 @@ impl Row {
         Self {
             server: server.to_owned(),
             connections: BTreeMap::new(),
+            fallbacks: Fallbacks::default(),
             calls_per_second: 0.0,
             p50_us: None,
             p99_us: None,
@@ -254,7 +241,11 @@ impl Row {
             cells[COLUMNS.len() - 1].clone_from(error);
             return cells;
         }
-        let paths = self.connections.iter().map(|(path, count)| format!("{path} {count}"));
+        let counted = |counts: &BTreeMap<String, u64>| {
+            let counts = counts.iter().map(|(name, count)| format!("{name} {count}"));
+            let cell = counts.collect::<Vec<_>>().join(" ");
+            if cell.is_empty() { dash() } else { cell }
+        };
         let figure = |value: Option<u64>| value.map_or_else(dash, output::count);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a rate")]
         let rate = self.calls_per_second.round() as u64;
@@ -265,7 +256,8 @@ impl Row {
         };
         [
             self.server.clone(),
-            if self.connections.is_empty() { dash() } else { paths.collect::<Vec<_>>().join(" ") },
+            counted(&self.connections),
+            counted(&self.fallbacks.fallbacks),
             output::count(rate),
             format!("{}/{}", figure(self.p50_us), figure(self.p99_us)),
             output::count(self.running),
@@ -289,27 +281,11 @@ fn show(rows: &[Row], is_live: bool, output: &Output) -> Result<(), Failure> {
     lines(rows).iter().try_for_each(|line| output.line(line))
 }
 
-/// Returns the lines of a table.
+/// Returns the lines of the table of servers, and of the reasons of their fallbacks.
 fn lines(rows: &[Row]) -> Vec<String> {
-    let cells = rows.iter().map(|row| row.cells().map(|cell| output::escape(&cell).into_owned()));
-    let mut table = vec![COLUMNS.map(str::to_owned)];
-    table.extend(cells);
-    let widths: Vec<usize> = (0..COLUMNS.len())
-        .map(|column| {
-            let lengths = table.iter().map(|row| row[column].chars().count());
-            // Beyond this a cell pushes its neighbours aside, and other rows do not grow with it.
-            lengths.max().unwrap_or_default().min(CELL_LEN_MAX)
-        })
-        .collect();
-    let line = |row: &[String; COLUMNS.len()]| {
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, width))| match column {
-            0 | 1 | 10 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    table.iter().map(line).collect()
+    let mut lines = output::table(COLUMNS, rows.iter().map(Row::cells));
+    lines.extend(fallbacks::lines(rows.iter().map(|row| (&*row.server, &row.fallbacks))));
+    lines
 }
 
 #[cfg(test)]
@@ -364,11 +340,11 @@ mod tests {
         ];
         let cells = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = lines(&rows);
-        assert_eq!(cells(&lines[0]), COLUMNS.join(" "));
-        let good = "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 KiB 0 MiB 5 % \
+        assert_eq!(cells(&lines[0]), COLUMNS.join(" ").replace('#', ""));
+        let good = "tcp://10.0.0.1:7000 tcp 2 - 12,345 64/64 0 - - 0 KiB 0 MiB 5 % \
                     4 s ago DEADLINE_EXCEEDED";
         assert_eq!(cells(&lines[1]), good);
-        let failed = r"tcp://10.0.0.2:7000 - - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
+        let failed = r"tcp://10.0.0.2:7000 - - - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
         assert_eq!(cells(&lines[2]), failed);
         let column = |line: &String| line.find("64/64").or_else(|| line.find("p50/p99"));
         assert!(lines[..2].iter().all(|line| column(line).is_some()));
