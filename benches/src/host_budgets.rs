@@ -101,8 +101,8 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
         // 16,033 before unary handlers were polled in place.
-        instructions: 15_133.0,
-        sides: Some(Sides { client: 7_536.0, server: 7_640.0 }),
+        instructions: 15_079.0,
+        sides: Some(Sides { client: 7_489.0, server: 7_634.0 }),
         ..TCP
     },
     Budget {
@@ -110,7 +110,7 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
         // 10,380 before unary handlers were polled in place.
-        instructions: 9_828.0,
+        instructions: 9_771.0,
         ..TCP
     },
     // The goal T9 counts these and those of `unary-1`.
@@ -120,8 +120,8 @@ const BUDGETS: &[Budget] = &[
         // More than with 16, since what gathers is written at `CORKED_BYTES_MAX`.
         kernel_calls_max: 0.16,
         // 10,009 before unary handlers were polled in place.
-        instructions: 9_468.0,
-        sides: Some(Sides { client: 5_134.0, server: 4_375.0 }),
+        instructions: 9_423.0,
+        sides: Some(Sides { client: 5_087.0, server: 4_375.0 }),
         ..TCP
     },
     Budget {
@@ -136,7 +136,8 @@ const BUDGETS: &[Budget] = &[
         name: "rdma-1",
         over: Over::SimulatedRdma,
         work: Work::Unary { in_flight: 1 },
-        instructions: 20_859.0,
+        // 20,859 when the simulated network had fewer faults to look for.
+        instructions: 21_466.0,
         ..TCP
     },
     Budget {
@@ -152,7 +153,14 @@ const BUDGETS: &[Budget] = &[
         name: SILENT,
         work: Work::Unary { in_flight: 1 },
         metrics: Metrics::Silent,
-        instructions: 15_764.0,
+        instructions: 15_497.0,
+        ..TCP
+    },
+    Budget {
+        name: "silent-64",
+        work: Work::Unary { in_flight: 64 },
+        metrics: Metrics::Silent,
+        instructions: 9_827.0,
         ..TCP
     },
     Budget {
@@ -178,9 +186,9 @@ const TOLERANCE_ELSEWHERE: f64 = 0.1;
 /// The calls that a recorder counts which keeps nothing.
 const SILENT: &str = "silent-1";
 
-/// Their instructions over those of the same calls without metrics, at most. The goal is 1.03. It
-/// was 1.049 before a call had one duration and one look-up.
-const SILENT_MAX: f64 = 1.045;
+/// Their instructions over those of the same calls without metrics, at most: the goal T16. 1.028 is
+/// measured. It was 1.042 before calls had a clock of nanoseconds.
+const SILENT_MAX: f64 = 1.03;
 
 /// The count of a client with two worker threads.
 const TWO_WORKERS: &str = "workers-2";

@@ -78,19 +78,19 @@ async fn every_counter_of_a_lane_is_known_and_some_count() {
 
 #[tokio::test]
 async fn every_builder_takes_the_handle() {
-    let rdma = Rdma::new(RdmaConfig::default().with_lanes(3));
+    let rdma = Rdma::new(RdmaConfig::default().with_lanes(Some(3)));
     drop(Channel::builder("auto://127.0.0.1:1").unwrap().rdma(&rdma).connect_lazy());
     let server = Server::builder().rdma(&rdma).build();
-    assert_eq!(server.rdma().config().lanes, 3);
+    assert_eq!(server.rdma().config().lanes, Some(3));
     let settings = Settings::parse("empty", "").unwrap().with_rdma(&rdma);
-    assert_eq!(settings.rdma().config().lanes, 3);
+    assert_eq!(settings.rdma().config().lanes, Some(3));
 }
 
 #[test]
 fn rdma_table_configures_the_handle_and_is_checked() {
     let text = "[targets.here]\naddress = \"auto://127.0.0.1:1\"\n[rdma]\nlanes = 2";
     let settings = Settings::parse("farcall.toml", text).unwrap();
-    assert_eq!(settings.rdma().config().lanes, 2);
+    assert_eq!(settings.rdma().config().lanes, Some(2));
     settings.channel("here").unwrap();
     let error = Settings::parse("farcall.toml", "[rdma]\nslot_len = 100").unwrap_err();
     assert!(error.to_string().contains("rdma.slot_len"), "{error}");

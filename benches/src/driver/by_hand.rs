@@ -35,6 +35,9 @@ pub struct Runtime {
     /// Threads of the runtime; 0 runs everything on the main thread.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Print the state of lanes and paths, too: a server each second, a client at its end.
+    #[arg(long)]
+    state: bool,
     #[command(flatten)]
     farcall: FarcallOptions,
 }
@@ -78,13 +81,26 @@ impl HandCommand {
         allow_descriptors()?;
         match self {
             Self::Server { address, seconds, runtime } => block_on(runtime.threads, async {
-                let address = Farcall::new(&runtime.farcall).serve(address).await?;
+                let subject = Farcall::new(&runtime.farcall);
+                let address = subject.serve(address).await?;
                 println!("listening on {address}");
-                tokio::time::sleep(Duration::from_secs(*seconds)).await;
+                let end = tokio::time::sleep(Duration::from_secs(*seconds));
+                match runtime.state {
+                    false => end.await,
+                    true => drop(tokio::time::timeout_at(end.deadline(), show(&subject)).await),
+                }
                 Ok(())
             }),
             Self::Client(load) => block_on(load.runtime.threads, client(load)),
         }
+    }
+}
+
+/// Prints the state of a server each second.
+async fn show(subject: &Farcall) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        println!("state: {}", subject.state(&[]));
     }
 }
 
@@ -108,6 +124,9 @@ async fn client(hand: &HandLoad) -> Result<()> {
         if let Some(reason) = name.strip_prefix("declined: ") {
             println!("not on RDMA, {count} connections: {reason}");
         }
+    }
+    if hand.runtime.state {
+        println!("state: {}", fleet.state());
     }
     Ok(())
 }

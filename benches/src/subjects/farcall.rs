@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
 use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
-use farcall::{Channel, Limits, Rdma, RdmaConfig, Server};
+use farcall::{Channel, ConnectionInfo, Limits, Rdma, RdmaConfig, Server};
 use tokio::task::JoinHandle;
 
 use super::certificates::Certificates;
+use super::state;
 use crate::proto::bench_rpc::{BenchService, BenchStub};
 use crate::proto::{Payload, Wanted};
 use crate::service::Service;
@@ -34,6 +35,12 @@ pub struct FarcallOptions {
     /// Connections over RDMA that a process takes at most (RDMA only).
     #[arg(long)]
     pub rdma_connections: Option<u32>,
+    /// Traffic class of packets (RDMA only).
+    #[arg(long)]
+    pub traffic_class: Option<u8>,
+    /// Time for an acknowledgement: 4.096 us, doubled so many times (RDMA only).
+    #[arg(long)]
+    pub ack_timeout: Option<u8>,
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
@@ -53,6 +60,8 @@ impl FarcallOptions {
         rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
         rdma.max_read_bytes = self.read_bytes_max.unwrap_or(rdma.max_read_bytes);
         rdma.max_connections = self.rdma_connections.unwrap_or(rdma.max_connections);
+        rdma.connect.traffic_class = self.traffic_class.or(rdma.connect.traffic_class);
+        rdma.connect.timeout = self.ack_timeout.unwrap_or(rdma.connect.timeout);
         rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
         Rdma::new(rdma)
     }
@@ -90,6 +99,12 @@ impl Farcall {
     fn server_tls(&self) -> Result<Option<ServerTls>> {
         let Some(files) = &self.certificates else { return Ok(None) };
         Ok(Some(ServerTls::new(ServerTlsConfig::new(&files.cert, &files.key))?))
+    }
+
+    /// Returns what is known of all connections: those served, and those of a client.
+    fn paths(&self, connections: &[FarcallClient]) -> Vec<ConnectionInfo> {
+        let served = self.server.get().map(Server::connections).unwrap_or_default();
+        served.into_iter().chain(connections.iter().filter_map(FarcallClient::info)).collect()
     }
 
     /// Returns the state and the counters of its lanes.
@@ -144,9 +159,7 @@ impl Subject for Farcall {
 
     fn counts(&self, connections: &[FarcallClient]) -> Counts {
         let mut counts = self.lane_counts();
-        let served = self.server.get().map(Server::connections).unwrap_or_default();
-        let called = connections.iter().filter_map(FarcallClient::info);
-        for stats in served.into_iter().chain(called).map(|connection| connection.stats) {
+        for stats in self.paths(connections).into_iter().map(|connection| connection.stats) {
             let mut add = |name: &str, count| *counts.entry(name.to_owned()).or_default() += count;
             add("copied_bytes", stats.copied_bytes);
             add("written_bytes", stats.written_bytes);
@@ -157,6 +170,10 @@ impl Subject for Farcall {
             declined.into_iter().for_each(|name| *counts.entry(name).or_default() += 1);
         }
         counts
+    }
+
+    fn state(&self, connections: &[FarcallClient]) -> String {
+        state::describe(&self.rdma, &self.paths(connections))
     }
 }
 
@@ -177,7 +194,7 @@ impl FarcallClient {
 
     /// The connection that it has now.
     #[must_use]
-    pub fn info(&self) -> Option<farcall::ConnectionInfo> {
+    pub fn info(&self) -> Option<ConnectionInfo> {
         self.channel.endpoints().into_iter().find_map(|it| it.info)
     }
 }

@@ -5,6 +5,7 @@
 mod certificates;
 mod farcall;
 mod mux;
+mod state;
 mod std_net;
 mod std_tls;
 

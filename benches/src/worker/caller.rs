@@ -72,7 +72,9 @@ impl<C: Client> Caller<C> {
         }
         let mut begun = Instant::now();
         while self.quota.wants_call(begun) {
-            let len = self.call().await?;
+            let after =
+                || format!("a call failed after {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
+            let len = self.call().await.with_context(after)?;
             self.next = if self.next + 1 < self.clients.len() { self.next + 1 } else { 0 };
             ensure!(len == self.load.size, "{len} bytes came back, not {}", self.load.size);
             let ended = Instant::now();

@@ -62,6 +62,12 @@ impl<S: Subject> Fleet<S> {
         self.subject.counts(&self.connections)
     }
 
+    /// Describes what these connections use of devices.
+    #[must_use]
+    pub fn state(&self) -> String {
+        self.subject.state(&self.connections)
+    }
+
     /// Makes one call over each of `count` further connections and keeps them.
     ///
     /// # Errors

@@ -31,6 +31,11 @@ pub trait Subject {
     fn counts(&self, _connections: &[Self::Connection]) -> Counts {
         Counts::new()
     }
+
+    /// Describes what a server, or a client with these connections, uses of devices. For people.
+    fn state(&self, _connections: &[Self::Connection]) -> String {
+        String::new()
+    }
 }
 
 /// One connection, over which calls are made.

@@ -13,6 +13,10 @@ pub(super) fn add_rdma(samples: &mut Samples, rdma: &Rdma) {
         let name = device.device.as_str();
         samples.add(list::DEVICE_OPEN, &[name], device.is_open.into());
         samples.add_len(list::DEVICE_COMMANDS, &[name], device.pending_commands);
+        // Handles of one process say the same of one device.
+        let slowest = device.slowest_command.as_secs_f64();
+        samples.add_greatest(list::DEVICE_SLOWEST, &[name], slowest);
+        samples.add_greatest(list::DEVICE_LOCKED, &[name], device.locked_bytes as f64);
         for (kind, count) in &device.events {
             samples.add(list::DEVICE_EVENTS, &[name, event(*kind)], *count);
         }
@@ -40,6 +44,7 @@ fn add_lane(samples: &mut Samples, lane: &LaneInfo) {
     samples.add(list::LANE_SLOTS, &labels, lane.receive_slots.into());
     samples.add(list::LANE_PROMISED, &labels, lane.promised_slots.into());
     samples.add(list::LANE_MISSING, &labels, lane.missing_slots.into());
+    samples.add_len(list::LANE_QUEUE_PAIRS, &labels, lane.queue_pair_count);
     samples.add_len(list::LANE_SEND_SLOTS, &labels, lane.send_slots_in_use);
     samples.add_len(list::LANE_LEASES, &labels, lane.leases_held);
     samples.add(list::LANE_LEASES_OVERDUE, &labels, lane.leases_overdue);

@@ -34,6 +34,14 @@ impl Samples {
         self.0.entry((metric.name, labels)).or_insert((metric, 0.0)).1 += value;
     }
 
+    /// Adds a number of which the greatest holds.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+    pub(super) fn add_greatest(&mut self, metric: Metric, labels: &[&str], value: f64) {
+        let labels = labels.iter().map(|&label| label.to_owned()).collect();
+        let (_, greatest) = self.0.entry((metric.name, labels)).or_insert((metric, value));
+        *greatest = greatest.max(value);
+    }
+
     /// Shows the values. Gauges of `shown`, the observations before, that have no value any more
     /// become 0. Handles are made anew each time, since an exporter may have removed idle series.
     pub(super) fn publish(self, shown: &mut Shown) {

@@ -241,13 +241,13 @@ mod tests {
     #[test]
     #[should_panic(expected = "rdma.lanes is 0: at least 1, since every connection needs a lane")]
     fn rdma_without_lanes_panics_where_it_is_set() {
-        let _ = Rdma::new(RdmaConfig::default().with_lanes(0));
+        let _ = Rdma::new(RdmaConfig::default().with_lanes(Some(0)));
     }
 
     #[test]
     fn a_handle_that_is_not_used_has_opened_nothing() {
-        let rdma = Rdma::new(RdmaConfig::default().with_lanes(3));
-        assert_eq!((rdma.devices(), rdma.lanes(), rdma.config().lanes), (vec![], vec![], 3));
+        let rdma = Rdma::new(RdmaConfig::default().with_lanes(Some(3)));
+        assert_eq!((rdma.devices(), rdma.lanes(), rdma.config().lanes), (vec![], vec![], Some(3)));
     }
 
     #[cfg(feature = "sim")]

@@ -475,6 +475,19 @@ fn cores_are_a_number_or_all_processors() {
     assert_eq!(cores("cores = \"all\"") as usize, all);
 }
 
+#[cfg(feature = "rdma")]
+#[test]
+fn lanes_are_a_number_or_auto() {
+    let lanes = |line: &str| read(&format!("[rdma]\n{line}"), &[]).unwrap().rdma().config().lanes;
+    assert_eq!(
+        (lanes(""), lanes("lanes = 4"), lanes("lanes = \"auto\"")),
+        (Some(1), Some(4), None)
+    );
+    for line in ["lanes = \"many\"", "lanes = 0", "lanes = -1"] {
+        assert!(read(&format!("[rdma]\n{line}"), &[]).is_err(), "{line}");
+    }
+}
+
 /// Compares with a file of the crate, which `FARCALL_WRITE_GOLDEN=1` writes anew. The files have
 /// the keys of the table `rdma`, so only a build with RDMA compares.
 pub(super) fn assert_is_file(path: &str, text: &str) {

@@ -83,7 +83,7 @@ fn panics(transcript: &mut Transcript) {
         drop(Server::builder().keepalive(keepalive));
     });
     say("Rdma::new(..lanes: 0)", || {
-        drop(Rdma::new(RdmaConfig::default().with_lanes(0)));
+        drop(Rdma::new(RdmaConfig::default().with_lanes(Some(0))));
     });
     std::panic::set_hook(hook);
 }

@@ -45,6 +45,8 @@ fn without_variable_parts(message: &str) -> String {
     text = after_each(&text, "127.0.0.1:", 5, |c| c.is_ascii_digit(), "<port>");
     let is_time = |c: char| c.is_ascii_digit() || ".mµns".contains(c);
     text = after_each(&text, "took=", 1, is_time, "<time>");
+    // What is left of a call's timeout when it arrives.
+    text = after_each(&text, "took=<time> timeout=", 1, is_time, "<time>");
     for mark in ["tries again in ", "next attempt in ", "certificate expired ", "becomes valid in "]
     {
         text = after_each(&text, mark, 1, |c| c.is_ascii_digit(), "<n>");

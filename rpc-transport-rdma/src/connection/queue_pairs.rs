@@ -24,9 +24,9 @@ use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::Transmit;
 use crate::stats::lane::ActivityCounters;
 use crate::verbs::{
-    Attachment, Binding, Completion, ConnectError, ConnectOptions, Done, Endpoint,
-    HaltingQueuePair, Port, PostError, QueuePair, QueuePairConfig, RawMemoryWindow,
-    UnknownCompletion, VerbsError, Window, Work,
+    Binding, Completion, ConnectError, ConnectOptions, Done, Endpoint, HaltingQueuePair, Port,
+    PostError, QueuePair, QueuePairConfig, RawMemoryWindow, UnknownCompletion, VerbsError, Window,
+    Work,
 };
 
 /// The wait of a connection's end for the device's last-WQE-reached events.
@@ -359,6 +359,19 @@ fn post_failed(error: PostError) -> CloseReason {
 }
 
 impl RdmaConfig {
+    /// The queue pair that carries the messages of a connection.
+    pub(crate) fn message_queue_pair(&self, tag: u32) -> QueuePairConfig {
+        let (send_depth, reads_max) = (self.send_depth, self.max_reads);
+        QueuePairConfig { send_depth, reads_max, tag, ..QueuePairConfig::default() }
+    }
+
+    /// A queue pair that carries READs alone.
+    pub(crate) fn read_queue_pair(&self, tag: u32) -> QueuePairConfig {
+        let reads_max = self.reads_of_queue_pair();
+        // Nothing is ever sent here.
+        QueuePairConfig { send_depth: reads_max.into(), inline_max: 0, reads_max, tag }
+    }
+
     /// READs outstanding on one of the queue pairs that carry them alone.
     pub(crate) fn reads_of_queue_pair(&self) -> u8 {
         self.max_reads.div_ceil(self.read_queue_pairs.max(1))
@@ -399,26 +412,15 @@ pub(crate) struct Posted {
 }
 
 impl ReadQueues {
-    /// Makes as many as the configuration says, not connected yet.
-    pub(crate) fn make(
-        attachment: &Attachment,
-        port: &Port,
-        config: &RdmaConfig,
-        tag: u32,
-    ) -> Result<Self, VerbsError> {
-        let reads_max = config.reads_of_queue_pair();
-        let config_of_one = QueuePairConfig {
-            send_depth: reads_max.into(),
-            // Nothing is ever sent here.
-            inline_max: 0,
-            reads_max,
-            tag,
-        };
-        let make = |_| {
-            let queue_pair = QueuePair::new(attachment, port, &config_of_one)?;
-            Ok(ReadQueue { queue_pair, batch: VecDeque::new() })
-        };
-        (0..config.read_queue_pairs).map(make).collect::<Result<_, _>>().map(Self)
+    /// Takes queue pairs that are not connected yet.
+    pub(crate) fn new(queue_pairs: impl IntoIterator<Item = QueuePair>) -> Self {
+        let queue = |queue_pair| ReadQueue { queue_pair, batch: VecDeque::new() };
+        Self(queue_pairs.into_iter().map(queue).collect())
+    }
+
+    /// Gives the queue pairs back. Nothing is connected yet.
+    pub(crate) fn into_queue_pairs(self) -> impl Iterator<Item = QueuePair> {
+        self.0.into_iter().map(|queue| queue.queue_pair)
     }
 
     /// These ends, as the peer needs to know them.

@@ -1,6 +1,7 @@
 //! Why no port was found, with what there is instead.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::FoundPort;
 use crate::verbs::{GidEntry, PortState, VerbsError};
@@ -83,6 +84,12 @@ pub enum DeviceError {
         /// The system's answer.
         #[source]
         source: VerbsError,
+    },
+    /// Another search asks the devices, and one of them does not answer.
+    #[error("a search for RDMA devices has not ended within {waited:?}: firmware may have hung")]
+    SearchPending {
+        /// Time that this search waited for the other one.
+        waited: Duration,
     },
     /// A device could not be listed or opened.
     #[error(transparent)]

@@ -256,6 +256,13 @@ mod tests {
     }
 
     #[test]
+    fn hardware_has_the_class_of_its_data_center() {
+        let class = |vendor| quirks_of(vendor, Some("6.1.0-18-amd64")).traffic_class();
+        // The vendor number of mlx5 and mlx4.
+        assert_eq!([class(0x02c9), class(SOFT_ROCE_VENDOR)], [106, 0]);
+    }
+
+    #[test]
     fn soft_roce_is_trusted_only_where_the_check_passed() {
         assert_eq!(soft_roce_defect(Some("6.1.0-18-amd64")), None);
         let defect = |release| soft_roce_defect(release).unwrap_or_default();

@@ -32,16 +32,27 @@ impl Topology {
     /// same node, and 20 means twice as long. `None` when the system does not know.
     #[must_use]
     pub fn distance(&self, device: &str) -> Option<u32> {
-        let file = self.sysfs.join("class/infiniband").join(device).join("device/numa_node");
-        // A negative number says that the node is not known.
-        let node: u32 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+        let node = self.node(device)?;
         let nodes = self.nodes();
         let distances = fs::read_to_string(self.node_file(node, "distance")).ok()?;
         // One for each node that there is, in the order of their numbers.
         let distances = distances.split_whitespace().map(str::parse::<u32>);
         let pairs = nodes.into_iter().zip(distances);
-        let ours = pairs.filter(|(node, _)| self.is_ours(*node));
+        let ours = pairs.filter(|(node, _)| self.ours(*node) > 0);
         ours.filter_map(|(_, distance)| distance.ok()).min()
+    }
+
+    /// Returns the number of processors of this process on the device's node, and of all of them if
+    /// the system does not know the node.
+    #[must_use]
+    pub fn processors_near(&self, device: &str) -> usize {
+        self.node(device).map_or(self.processors.len(), |node| self.ours(node))
+    }
+
+    fn node(&self, device: &str) -> Option<u32> {
+        let file = self.sysfs.join("class/infiniband").join(device).join("device/numa_node");
+        // A negative number says that the node is not known.
+        fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
     /// The numbers of the nodes, ascending.
@@ -54,10 +65,11 @@ impl Topology {
         nodes
     }
 
-    fn is_ours(&self, node: u32) -> bool {
+    /// The number of processors of this process on a node.
+    fn ours(&self, node: u32) -> usize {
         let list = fs::read_to_string(self.node_file(node, "cpulist")).unwrap_or_default();
         let here = number_list(&list);
-        self.processors.iter().any(|processor| here.contains(processor))
+        self.processors.iter().filter(|processor| here.contains(processor)).count()
     }
 
     fn node_file(&self, node: u32, file: &str) -> PathBuf {
@@ -113,6 +125,19 @@ mod tests {
         assert_eq!(distances(&[5, 6]), [Some(21), Some(10), None, None]);
         assert_eq!(distances(&[3, 4]), [Some(10), Some(10), None, None]);
         assert_eq!(distances(&[]), [None; 4]);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads files")]
+    fn near_processors_are_the_process_own_on_the_node() {
+        let root = two_sockets("processors");
+        let near = |processors: &[u32]| {
+            let topology = Topology::new(&root, processors.to_vec());
+            ["mlx5_0", "mlx5_1", "rxe0", "gone"].map(|device| topology.processors_near(device))
+        };
+        assert_eq!(near(&[0, 1, 2, 6]), [3, 1, 4, 4]);
+        assert_eq!(near(&[5]), [0, 1, 1, 1]);
         fs::remove_dir_all(root).unwrap();
     }
 

@@ -1,7 +1,8 @@
 //! The state that a worker's task shares with its connections.
 //!
-//! Lock order: `table` and `commands` are leaves. Neither is held while a connection's lock is
-//! taken or a handle to a connection is dropped, since the last handle takes `table` again.
+//! Lock order: `table`, `commands` and the lock of `spares` are leaves. None is held while a
+//! connection's lock is taken or a handle to a connection is dropped, since the last handle takes
+//! `table` again.
 //!
 //! # Silent peers and late workers
 //!
@@ -12,6 +13,8 @@
 //! record is the worker's, not a connection's.
 
 pub(crate) mod outstanding;
+mod refill;
+pub(crate) mod spares;
 pub(crate) mod timers;
 
 use std::fmt;
@@ -31,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::RdmaConfig;
 use crate::lane::outstanding::OutstandingBuffers;
+use crate::lane::spares::SpareStore;
 use crate::lane::timers::Timers;
 use crate::memory::{RegionPool, SlotPool};
 use crate::proto::flow::window::HeldQuota;
@@ -51,10 +55,8 @@ pub(crate) struct WorkerShared<C> {
     /// Its number among the workers of the device, the least that was free.
     pub(crate) number: usize,
     pub(crate) config: RdmaConfig,
-    /// The limit on locked memory that the lane was cut to.
-    pub(crate) lock_limit: Option<u64>,
-    /// Workers that the device may have, by the memory that the process may lock.
-    pub(crate) workers_max: usize,
+    /// Those of all lanes of the device.
+    pub(crate) sizes: Arc<LaneSizes>,
     /// Runtime of the worker's task. Connections can be closed from any thread, even in a
     /// destructor.
     pub(crate) runtime: Handle,
@@ -72,6 +74,8 @@ pub(crate) struct WorkerShared<C> {
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
     pub(crate) shares: Arc<SharedQuota>,
+    /// Queue pairs that are made ahead.
+    pub(crate) spares: SpareStore,
     /// Places of clients that have proven nothing yet.
     pub(crate) unproven: HalfOpen,
     pub(crate) activity: Arc<ActivityCounters>,
@@ -90,6 +94,20 @@ pub(crate) struct WorkerShared<C> {
     pub(crate) has_woken: AtomicBool,
     /// Ends the worker's task, and is set when that has ended by itself.
     pub(crate) stop: CancellationToken,
+}
+
+/// The sizes of a device's lanes, and how many there may be.
+#[derive(Debug)]
+pub(crate) struct LaneSizes {
+    /// The settings of a lane, cut to what the process may lock.
+    pub(crate) full: RdmaConfig,
+    /// The same with lean connections: for those of a device that has many, and for the lanes that
+    /// are made for them.
+    pub(crate) lean: RdmaConfig,
+    /// The limit on locked memory that the settings were cut to.
+    pub(crate) lock_limit: Option<u64>,
+    /// Workers that the device may have, by the memory that the process may lock.
+    pub(crate) workers_max: usize,
 }
 
 /// A connection in its worker's table.
@@ -175,7 +193,7 @@ impl<C> WorkerShared<C> {
                 "the lane is full: {count} connections of at most {count_max} \
                  (rdma.max_connections), and {free} of {slots} receive slots free to promise \
                  (rdma.receive_slots); a connection takes {BASE}{}",
-                describe_lock_limit(self.lock_limit)
+                describe_lock_limit(self.sizes.lock_limit)
             )
         })?;
         let key = self.table().by_tag.insert(None);
@@ -265,6 +283,17 @@ impl<C> WorkerShared<C> {
     /// Returns true if there is a place for another connection.
     pub(crate) fn has_room(&self) -> bool {
         self.shares.quota().has_room()
+    }
+
+    /// The settings of a connection that is being made.
+    pub(crate) fn config_of(&self, is_lean: bool) -> &RdmaConfig {
+        if is_lean { &self.sizes.lean } else { &self.config }
+    }
+
+    /// Returns the number of queue pairs: those of its connections, and those made ahead.
+    pub(crate) fn queue_pair_count(&self) -> usize {
+        let connected = self.table().tag_by_number.len();
+        connected + self.spares.queue_pair_count()
     }
 
     /// Returns the number of connections of the worker.

@@ -1,6 +1,7 @@
 //! RDMA as the runtime sees it: an upgrade of a connection, and the transport that it becomes.
 
 mod candidate;
+mod end_queues;
 mod obstacle;
 mod oob;
 mod path_memory;

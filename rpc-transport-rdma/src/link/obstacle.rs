@@ -23,6 +23,7 @@ fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
         Some(DeviceError::InvalidName { .. } | DeviceError::NoSuchPort { .. }) => {
             return Obstacle::Excluded;
         }
+        Some(DeviceError::SearchPending { .. }) => return Obstacle::Refused,
         Some(DeviceError::Verbs(error) | DeviceError::NoAnswer { source: error, .. }) => {
             Some(error)
         }

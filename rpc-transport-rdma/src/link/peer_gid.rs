@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::verbs::Mtu;
+    use crate::verbs::{Mtu, ReadDepths};
 
     fn at(gid: Gid) -> Endpoint {
         Endpoint {
@@ -87,7 +87,7 @@ mod tests {
             gid,
             lid: 0,
             mtu: Mtu::B4096,
-            reads_max: 16,
+            reads: ReadDepths::Same(16),
             link_layer: LinkLayer::Ethernet,
             partition_key: None,
             needs_global_route: false,

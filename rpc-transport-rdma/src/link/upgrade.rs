@@ -14,11 +14,12 @@ use tokio::time::Instant;
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
 use crate::connection::proof_plan::{ProofPlan, is_affordable};
-use crate::connection::queue_pairs::{QueuePairs, ReadQueues};
+use crate::connection::queue_pairs::QueuePairs;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
-use crate::device::quirks;
+use crate::device::{Topology, quirks};
 use crate::link::candidate::{ConnectedEnd, JoinedPath};
+use crate::link::end_queues::{EndQueues, with_room};
 use crate::link::obstacle::{declined, excluded, in_use};
 use crate::link::path_memory::{AddressPair, PathMemory};
 use crate::link::peer_gid::PeerGid;
@@ -29,20 +30,16 @@ use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::MESSAGE_HEADER_LEN;
-use crate::quota::admission::Crowded;
+use crate::quota::admission::{Admission, Crowded};
 use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
-use crate::verbs::{Device, Mtu, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
+use crate::verbs::{Device, Mtu, Port, Provider};
 use crate::worker::set::WorkerSet;
-use crate::worker::{Place, Worker, WorkerShared};
+use crate::worker::{LEAN_FROM, Place, Worker, auto_lanes};
 use crate::{
     ConnectOptions, DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RkeyScope, SurveyError,
 };
-
-/// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
-/// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
-const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Time between two looks for lanes that are not needed any more.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
@@ -94,6 +91,7 @@ impl RdmaUpgrade {
             promised_slots: worker.shares.quota().promised(),
             missing_slots: worker.missing_slots(),
             claimed_entries: worker.attachment.claimed_entries(),
+            queue_pair_count: worker.queue_pair_count(),
             send_slots_in_use: worker.send_slots_in_use(),
             source_bytes_in_use: worker.sources.bytes_in_use(),
             sink_bytes_in_use: worker.sinks.bytes_in_use(),
@@ -132,11 +130,14 @@ impl RdmaUpgrade {
     /// The worker for a connection through `port`.
     fn worker(&self, port: &Port) -> Result<Arc<Worker>, Declined> {
         let make = |sibling: Option<&Worker>, number| match sibling {
-            Some(sibling) => sibling.start_sibling(number).map_err(|error| declined(&error)),
+            Some(sibling) => {
+                let is_lean = self.workers.connection_count(port.device.name()) >= LEAN_FROM;
+                sibling.start_sibling(number, is_lean).map_err(|error| declined(&error))
+            }
             None => self.first_worker(port),
         };
         let attach = |worker: &_| self.devices.attach(worker);
-        let (name, lanes) = (port.device.name(), self.config.lanes.into());
+        let (name, lanes) = (port.device.name(), self.lane_count(&port.device).into());
         let (worker, watch) = self.workers.find(name, lanes, make, attach)?;
         if let Some(watch) = watch {
             tokio::spawn(watch.run());
@@ -147,12 +148,21 @@ impl RdmaUpgrade {
         Ok(worker)
     }
 
+    fn lane_count(&self, device: &Device) -> u16 {
+        let find = || {
+            let processors = Topology::current().processors_near(device.name());
+            auto_lanes(device.lockable_memory(), processors)
+        };
+        self.config.lanes.unwrap_or_else(|| self.workers.auto_lanes(device.name(), find))
+    }
+
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
             let (name, text) = (port.device.name(), declined(&error).reason);
             excluded(format!("rdma.rkey_scope is window, but for {name} {text}"))
         })?;
-        let config = RdmaConfig { rkey_scope, ..self.config.clone() };
+        let lanes = Some(self.lane_count(&port.device));
+        let config = RdmaConfig { rkey_scope, lanes, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
     }
 
@@ -194,24 +204,23 @@ impl RdmaUpgrade {
         if let Some(peer) = offer {
             // Before there is a worker, a place or a queue pair, all of which a peer would
             // otherwise take with an offer that cannot be accepted.
-            let local = queue_pair_config(&self.config, 0).local_endpoint(0, &port);
+            let local = self.config.message_queue_pair(0).local_endpoint(0, &port);
             peer.check(&local, self.config.slot_len)?;
         }
         let name = port.device.name();
         let peer = PeerKey::new(addresses.peer);
+        let handshakes = self.workers.admission(name);
+        let _under_way = handshakes.begin();
         // Before it takes anything that others could use while it waits.
-        let admitted = offer.map(|_| self.workers.admission(name).admit(peer)).transpose();
+        let admitted = offer.map(|_| handshakes.admit(peer)).transpose();
         let _admitted = admitted.map_err(|Crowded| {
             in_use(format!("too many handshakes wait for the firmware of {name}"))
         })?;
         let Seat { worker, unproven, place, holding } = self.seat(&port, peer, offer.is_some())?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: worker.shared.attachment.device().clone(), ..port };
-        let attachment = &worker.shared.attachment;
-        let config = queue_pair_config(&worker.shared.config, place.tag);
-        let make = || QueuePair::new(attachment, &port, &config);
-        let queue_pair = with_room(&worker.shared, make)?;
-        let read_queues = read_queues(&worker, &port, place.tag)?;
+        let is_lean = self.workers.connection_count(name) > LEAN_FROM;
+        let queues = EndQueues::make(&worker.shared, &port, place.tag, is_lean)?;
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
@@ -225,8 +234,8 @@ impl RdmaUpgrade {
         Ok(LocalEnd {
             worker,
             place,
-            queue_pair,
-            read_queues,
+            queues,
+            handshakes,
             holding,
             epoch,
             peer,
@@ -247,40 +256,6 @@ async fn trim(workers: Weak<WorkerSet>, device: String, lanes: usize) {
             return;
         }
     }
-}
-
-/// The queue pair that carries the messages of a connection.
-fn queue_pair_config(config: &RdmaConfig, tag: u32) -> QueuePairConfig {
-    let (send_depth, reads_max) = (config.send_depth, config.max_reads);
-    QueuePairConfig { send_depth, reads_max, tag, ..QueuePairConfig::default() }
-}
-
-fn read_queues(worker: &Worker, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
-    let WorkerShared { config, attachment, .. } = &*worker.shared;
-    // A window opens memory to one queue pair: that of the messages.
-    if config.rkey_scope == RkeyScope::Window {
-        return Ok(ReadQueues::default());
-    }
-    with_room(&worker.shared, || ReadQueues::make(attachment, port, config, tag))
-}
-
-/// Makes something of a connection's, and tries once more where room can be made for it. The
-/// completion queue may have none until the worker's task has freed what queue pairs that are gone
-/// have left there: until it is scheduled, connections that have just ended would keep a new one
-/// out. And memory for large frames that is not in use may take what the process may lock.
-fn with_room<T>(
-    worker: &WorkerShared,
-    make: impl Fn() -> Result<T, VerbsError>,
-) -> Result<T, Declined> {
-    let made = make().or_else(|error| match error {
-        VerbsError::CompletionQueueFull { .. } => {
-            worker.attachment.wait_for_entries(ENTRIES_TIMEOUT);
-            make()
-        }
-        error if error.is_over_lock_limit() && worker.sources.free_unused() => make(),
-        error => Err(error),
-    });
-    made.map_err(|error| declined(&error))
 }
 
 impl fmt::Debug for RdmaUpgrade {
@@ -314,8 +289,9 @@ struct Seat {
 struct LocalEnd {
     worker: Arc<Worker>,
     place: Place,
-    queue_pair: QueuePair,
-    read_queues: ReadQueues,
+    queues: EndQueues,
+    /// The handshakes of the device.
+    handshakes: Arc<Admission>,
     /// Behind the queue pairs, so that its slots are promised to no other connection before they
     /// are gone.
     holding: HeldQuota,
@@ -332,12 +308,12 @@ struct LocalEnd {
 impl LocalEnd {
     fn conn_params(&self) -> ConnParams {
         ConnParams {
-            endpoint: self.queue_pair.endpoint(),
+            endpoint: self.queues.messages().endpoint(),
             epoch: self.epoch,
             grant: self.holding.window(),
             slot_len: self.worker.shared.config.slot_len,
             has_memory_windows: self.has_memory_windows(),
-            read_ends: self.read_queues.endpoints(),
+            read_ends: self.queues.reads().endpoints(),
             traffic_class: Some(self.traffic_class),
             capabilities: self.capabilities(),
         }
@@ -371,14 +347,17 @@ impl LocalEnd {
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
     fn join(mut self, peer: &ConnParams) -> Result<ConnectedEnd, Declined> {
+        let (port, handshakes) =
+            (self.queues.messages().port().clone(), Arc::clone(&self.handshakes));
+        let under_way = handshakes.begin();
         let unproven = self.unproven.take();
         let shared = Arc::clone(&self.worker.shared);
-        let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
+        let slot_len = peer.check(&self.queues.messages().endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
         let counters = Arc::default();
-        let agreed = self.queue_pair.endpoint().agree(&peer.endpoint);
+        let agreed = self.queues.messages().endpoint().agree(&peer.endpoint);
         let mtu = agreed.map_err(|error| declined(&error))?.mtu;
-        let queues = self.read_queues.len().min(peer.read_ends.len()).max(1);
+        let queues = self.queues.reads().len().min(peer.read_ends.len()).max(1);
         let has_whole_reads = shared.attachment.device().read_defect().is_none();
         let limits = ConnectionLimits {
             peer: self.peer,
@@ -405,6 +384,8 @@ impl LocalEnd {
             connection.fail(CloseReason::Local);
             return Err(declined(&error));
         }
+        drop(under_way);
+        shared.refill_spares(&port, &handshakes);
         let connection = Some(connection);
         Ok(ConnectedEnd { connection, worker, _unproven: unproven, path: joined })
     }
@@ -416,10 +397,10 @@ impl LocalEnd {
         counters: Arc<Counters>,
     ) -> Result<(Place, Arc<Worker>, Live), Declined> {
         let shared = Arc::clone(&self.worker.shared);
-        let config = &shared.config;
-        let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
+        let config = shared.config_of(self.queues.is_lean());
+        let agreement = self.queues.messages().endpoint().agree(&peer.endpoint);
         let agreement = agreement.map_err(|error| declined(&error))?;
-        let reads_of_queue = self.read_queues.agree(&peer.read_ends);
+        let reads_of_queue = self.queues.reads_mut().agree(&peer.read_ends);
         let reads_of_queue = reads_of_queue.map_err(|error| declined(&error))?;
         let device = shared.attachment.device();
         let control =
@@ -431,7 +412,7 @@ impl LocalEnd {
             memory_windows_max: self.memory_windows_max(),
             takes_keys_away: self.has_memory_windows() && peer.has_memory_windows,
             send_depth: config.send_depth as usize,
-            reads_with_messages: self.read_queues.is_empty(),
+            reads_with_messages: self.queues.reads().is_empty(),
             proves_fully: self.capabilities().have(peer.capabilities, Capabilities::FULL_PROOF),
             timeouts: Timeouts {
                 release: config.release_timeout,
@@ -440,8 +421,8 @@ impl LocalEnd {
                 close: config.close_timeout,
             },
         };
-        let chunk_len = config.max_read_len.min(self.queue_pair.message_len_max()).max(1);
-        let limits = match self.read_queues.len() {
+        let chunk_len = config.max_read_len.min(self.queues.messages().message_len_max()).max(1);
+        let limits = match self.queues.reads().len() {
             0 => ReadLimits::one_queue(agreement.reads_out),
             queues => ReadLimits {
                 queues,
@@ -460,7 +441,8 @@ impl LocalEnd {
             counters: Arc::clone(&counters),
             cancellations: Arc::clone(&shared.cancellations),
         });
-        let queues = QueuePairs::new(self.queue_pair, self.read_queues, activity, counters);
+        let (messages, reads) = self.queues.into_parts();
+        let queues = QueuePairs::new(messages, reads, activity, counters);
         Ok((self.place, self.worker, Live::new(state, queues)))
     }
 }
@@ -510,6 +492,7 @@ impl Upgrade for RdmaUpgrade {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         if let Some(local) = local {
             let port = self.port(Some(local), None)?;
+            port.device.check_firmware().map_err(|error| declined(&error))?;
             quirks::check(&port.device, &self.config)?;
             return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
         }
@@ -559,5 +542,9 @@ mod growth_tests;
 mod lock_limit_tests;
 #[cfg(test)]
 mod proof_tests;
+#[cfg(test)]
+mod spare_tests;
+#[cfg(test)]
+mod stuck_tests;
 #[cfg(test)]
 mod tests;

@@ -99,8 +99,10 @@ impl BlockStore {
             let mut table = self.table();
             std::iter::from_fn(|| table.evict()).collect()
         };
-        // Deregistered here, outside of the lock.
-        !regions.is_empty()
+        let has_any = !regions.is_empty();
+        // Outside of the lock.
+        regions.into_iter().for_each(Region::deregister);
+        has_any
     }
 }
 

@@ -53,7 +53,7 @@ fn erased(access: Access, handout: Handout, len: usize, written: usize) -> Range
     let to = match access {
         // Peers can read what lies behind the frame.
         Access::Source => written,
-        Access::Windowed | Access::Sink | Access::Eager => written.min(len),
+        Access::Windowed | Access::Sink | Access::RelaxedSink | Access::Eager => written.min(len),
     };
     from.min(to)..to
 }

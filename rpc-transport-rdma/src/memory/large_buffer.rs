@@ -173,7 +173,7 @@ impl Sink {
     /// to it.
     #[must_use]
     pub fn new(buffer: LargeBuffer) -> Self {
-        assert_eq!(buffer.access(), Access::Sink, "a sink must come from a pool of sinks");
+        assert!(buffer.access().is_sink(), "a sink must come from a pool of sinks");
         Self { buffer }
     }
 

@@ -1,29 +1,36 @@
 //! A mapping that a device knows under its keys.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::memlock::Pinned;
 use super::{Access, Mapping, PageKind};
 use crate::sys::provider::{
-    Device, LocalKey, ObjectHandle, PreferredNode, RawMemoryRegion, RawSegment, RemoteKey,
-    RemoteMemory, VerbsError,
+    DeferredDrop, Device, FirmwareCommand, LocalKey, ObjectHandle, PreferredNode, RawMemoryRegion,
+    RawSegment, RemoteKey, RemoteMemory, VerbsError,
 };
 
-/// Registered memory: registered once, deregistered and unmapped when dropped.
+/// Registered memory: registered once, deregistered and unmapped when dropped, by the device's
+/// command thread.
 #[derive(Debug)]
 pub struct Region {
-    raw: Box<dyn RawMemoryRegion>,
+    registered: DeferredDrop<Registered>,
     device: Device,
     base: NonNull<u8>,
     address: u64,
     len: usize,
     local_key: LocalKey,
     page_kind: PageKind,
-    /// Behind `raw`, so that waiters for memory wake after it is deregistered.
-    _pinned: Option<Pinned>,
 }
 
-// SAFETY: M1, M5: `base` points into the mapping that `raw` keeps, and both `Mapping` and
+#[derive(Debug)]
+struct Registered {
+    raw: Box<dyn RawMemoryRegion>,
+    /// Behind `raw`, so that waiters for memory wake after it is deregistered.
+    pinned: Option<Pinned>,
+}
+
+// SAFETY: M1, M5: `base` points into the mapping that `registered` keeps, and both `Mapping` and
 // `RawMemoryRegion` may be sent and shared; the pointer is dereferenced only by the owner of a
 // span (M3).
 unsafe impl Send for Region {}
@@ -42,17 +49,30 @@ impl Region {
             let _near = device.raw().node().and_then(PreferredNode::new);
             Mapping::new(len).map_err(|error| VerbsError::system("map memory", error))?
         };
-        let raw = device.raw().register(mapping, access)?;
+        let raw = {
+            let _awaited = device.commands().await_firmware(FirmwareCommand::RegisterMemory);
+            device.raw().register(mapping, access)?
+        };
         let mapping = raw.mapping();
         let (base, address, len) = (mapping.base(), mapping.address(), mapping.len());
         let (local_key, page_kind) = (raw.local_key(), mapping.page_kind());
+        let registered = Registered { raw, pinned: None };
+        let registered = DeferredDrop::new(registered, device, FirmwareCommand::DeregisterMemory);
         let device = device.clone();
-        Ok(Self { raw, device, base, address, len, local_key, page_kind, _pinned: None })
+        Ok(Self { registered, device, base, address, len, local_key, page_kind })
     }
 
     /// Counts it as pinned until it is deregistered.
-    pub(super) fn counted(self, pinned: Pinned) -> Self {
-        Self { _pinned: Some(pinned), ..self }
+    pub(super) fn counted(mut self, pinned: Pinned) -> Self {
+        self.registered.pinned = Some(pinned);
+        self
+    }
+
+    /// Deregisters it here unless there is another handle, for a caller that may wait for firmware.
+    pub(super) fn deregister(self: Arc<Self>) {
+        if let Some(region) = Arc::into_inner(self) {
+            region.registered.drop_here();
+        }
     }
 
     /// Length in bytes, a whole number of pages.
@@ -76,7 +96,7 @@ impl Region {
     /// The key for the peer. It opens nothing unless the region is a [`Access::Source`].
     #[must_use]
     pub fn remote_key(&self) -> RemoteKey {
-        self.raw.remote_key()
+        self.registered.raw.remote_key()
     }
 
     /// The region as its peer names it.
@@ -119,7 +139,7 @@ impl Region {
 
     /// The region as a request to bind a window names it.
     pub(crate) fn handle(&self) -> ObjectHandle {
-        self.raw.handle()
+        self.registered.raw.handle()
     }
 
     pub(crate) fn local_key(&self) -> LocalKey {

@@ -306,7 +306,9 @@ impl RegionPool {
     fn lent_handout(&self) -> Handout {
         match self.store.access {
             Access::Source => Handout::Erased,
-            Access::Windowed | Access::Sink | Access::Eager => Handout::AsLeft,
+            Access::Windowed | Access::Sink | Access::RelaxedSink | Access::Eager => {
+                Handout::AsLeft
+            }
         }
     }
 

@@ -83,7 +83,7 @@ impl Registration {
     ///
     /// [`Refusal::Register`].
     pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
-        self.evicted.clear();
+        self.evicted.drain(..).for_each(Region::deregister);
         let arbiter = Arc::clone(&self.store.arbiter);
         // Looked at before each attempt: what is freed meanwhile wakes the waiters.
         let mut may_come_free = arbiter.memlock.has_pinned();

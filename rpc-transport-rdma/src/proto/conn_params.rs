@@ -7,7 +7,7 @@ use prost::Message;
 use rpc_core::connect::{Declined, Obstacle};
 
 use crate::config::MAX_READ_QUEUE_PAIRS;
-use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu, ReadDepths};
 use crate::proto::wire::RTS_LEN_MAX;
 
 /// The most queue pairs for READs that an end may have, so that a handshake is short.
@@ -93,6 +93,11 @@ struct RawBlob {
     partition_key: u32,
     #[prost(bool, tag = "20")]
     needs_global_route: bool,
+    /// READs of each way, from peers that tell them apart; then `reads_max` has the lesser.
+    #[prost(uint32, tag = "21")]
+    responder_reads: u32,
+    #[prost(uint32, tag = "22")]
+    initiator_reads: u32,
 }
 
 /// The parameters in which a READ queue pair differs from the one that carries messages.
@@ -104,6 +109,39 @@ struct RawReadEnd {
     packet_sequence_number: u32,
     #[prost(uint32, tag = "3")]
     reads_max: u32,
+    #[prost(uint32, tag = "4")]
+    responder_reads: u32,
+    #[prost(uint32, tag = "5")]
+    initiator_reads: u32,
+}
+
+/// READs as they travel: the number of both ways, and that of each way, or zeros.
+struct RawReads {
+    both: u32,
+    responder: u32,
+    initiator: u32,
+}
+
+impl RawReads {
+    fn of(reads: ReadDepths) -> Self {
+        let (responder, initiator) = match reads {
+            ReadDepths::Same(_) => (0, 0),
+            ReadDepths::Apart { responder, initiator } => (responder, initiator),
+        };
+        Self {
+            both: reads.least().into(),
+            responder: responder.into(),
+            initiator: initiator.into(),
+        }
+    }
+
+    fn depths(self) -> Option<ReadDepths> {
+        let number = |raw| u8::try_from(raw).ok();
+        match (number(self.responder)?, number(self.initiator)?) {
+            (0, 0) => number(self.both).map(ReadDepths::Same),
+            (responder, initiator) => Some(ReadDepths::Apart { responder, initiator }),
+        }
+    }
 }
 
 /// Declines parameters that fit no path of this side.
@@ -114,6 +152,7 @@ fn incompatible(reason: impl Into<String>) -> Declined {
 impl ConnParams {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let endpoint = &self.endpoint;
+        let reads = RawReads::of(endpoint.reads);
         let raw = RawBlob {
             version: VERSION,
             queue_pair_number: endpoint.queue_pair_number,
@@ -121,7 +160,7 @@ impl ConnParams {
             gid: endpoint.gid.0.to_vec(),
             lid: endpoint.lid.into(),
             mtu: endpoint.mtu.bytes().into(),
-            reads_max: endpoint.reads_max.into(),
+            reads_max: reads.both,
             is_infiniband: endpoint.link_layer == LinkLayer::InfiniBand,
             epoch: self.epoch,
             grant: self.grant,
@@ -132,6 +171,8 @@ impl ConnParams {
             capabilities: self.capabilities.0,
             partition_key: endpoint.partition_key.unwrap_or(0).into(),
             needs_global_route: endpoint.needs_global_route,
+            responder_reads: reads.responder,
+            initiator_reads: reads.initiator,
         };
         raw.encode_to_vec()
     }
@@ -155,13 +196,18 @@ impl ConnParams {
         let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
         let partition_key =
             u16::try_from(raw.partition_key).map_err(|_| invalid("partition key"))?;
+        let reads = RawReads {
+            both: raw.reads_max,
+            responder: raw.responder_reads,
+            initiator: raw.initiator_reads,
+        };
         let endpoint = Endpoint {
             queue_pair_number: raw.queue_pair_number,
             packet_sequence_number: raw.packet_sequence_number,
             gid: Gid(raw.gid.try_into().map_err(|_| invalid("GID"))?),
             lid: u16::try_from(raw.lid).map_err(|_| invalid("LID"))?,
             mtu: mtu.ok_or_else(|| invalid("MTU"))?,
-            reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
+            reads: reads.depths().ok_or_else(|| invalid("number of READs"))?,
             link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
             partition_key: Some(partition_key).filter(|key| *key != 0),
             needs_global_route: raw.needs_global_route,
@@ -221,19 +267,27 @@ impl ConnParams {
 
 impl RawReadEnd {
     fn of(endpoint: &Endpoint) -> Self {
+        let reads = RawReads::of(endpoint.reads);
         Self {
             queue_pair_number: endpoint.queue_pair_number,
             packet_sequence_number: endpoint.packet_sequence_number,
-            reads_max: endpoint.reads_max.into(),
+            reads_max: reads.both,
+            responder_reads: reads.responder,
+            initiator_reads: reads.initiator,
         }
     }
 
     fn beside(&self, main: &Endpoint) -> Option<Endpoint> {
+        let reads = RawReads {
+            both: self.reads_max,
+            responder: self.responder_reads,
+            initiator: self.initiator_reads,
+        };
         Some(Endpoint {
             // The rest is the main end's: all queue pairs of a connection are on one port.
             queue_pair_number: self.queue_pair_number,
             packet_sequence_number: self.packet_sequence_number,
-            reads_max: u8::try_from(self.reads_max).ok()?,
+            reads: reads.depths()?,
             ..*main
         })
     }
@@ -253,7 +307,7 @@ mod tests {
             gid: Gid([3; 16]),
             lid: 0xbfff,
             mtu: Mtu::B2048,
-            reads_max: 4,
+            reads: ReadDepths::Apart { responder: 4, initiator: 255 },
             link_layer: LinkLayer::InfiniBand,
             partition_key: Some(0x8001),
             needs_global_route: true,
@@ -279,7 +333,7 @@ mod tests {
             gid: Gid::from_ip([10, 0, 0, 1].into()),
             lid: 0,
             mtu: Mtu::B1024,
-            reads_max: 4,
+            reads: ReadDepths::Same(4),
             link_layer: LinkLayer::Ethernet,
             partition_key: None,
             needs_global_route: false,
@@ -308,7 +362,7 @@ mod tests {
             ("slots of 1 bytes are too short", ConnParams { slot_len: 1, ..good() }),
             ("queue pair number", with_end(end(0))),
             ("queue pair number", with_read_end(end(1 << 24))),
-            ("number of READs", with_read_end(Endpoint { reads_max: 0, ..end(18) })),
+            ("number of READs", with_read_end(Endpoint { reads: ReadDepths::Same(0), ..end(18) })),
             ("two purposes", with_read_end(end(17))),
             ("link layers", with_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
             ("address families", with_end(Endpoint { gid: ipv6, ..end(17) })),
@@ -344,7 +398,7 @@ mod tests {
             gid: Gid([3; 16]),
             lid: 9,
             mtu: Mtu::B4096,
-            reads_max: 16,
+            reads: ReadDepths::Apart { responder: 16, initiator: 0 },
             link_layer: LinkLayer::Ethernet,
             partition_key: None,
             needs_global_route: false,
@@ -352,7 +406,7 @@ mod tests {
         let [first, second] = [18, 19].map(|number| Endpoint {
             queue_pair_number: number,
             packet_sequence_number: number + 100,
-            reads_max: 8,
+            reads: ReadDepths::Same(8),
             ..endpoint
         });
         let read_ends = vec![first, second];

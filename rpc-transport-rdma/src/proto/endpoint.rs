@@ -16,8 +16,8 @@ pub struct Endpoint {
     pub lid: u16,
     /// The largest path MTU that the port can have now.
     pub mtu: Mtu,
-    /// READs that it can have outstanding in either direction.
-    pub reads_max: u8,
+    /// READs that it can have outstanding.
+    pub reads: ReadDepths,
     /// Link layer of the port.
     pub link_layer: LinkLayer,
     /// Key of the InfiniBand partition that it sends in; `None` on Ethernet, and if the peer does
@@ -25,6 +25,45 @@ pub struct Endpoint {
     pub partition_key: Option<u16>,
     /// True if its packets must have a global header, whatever the link layer.
     pub needs_global_route: bool,
+}
+
+/// READs that a queue pair can have outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadDepths {
+    /// One number for both ways, of a peer that says no other.
+    Same(u8),
+    /// One for each way: mlx4 serves 16 and sends 128.
+    Apart {
+        /// READs of the peer that it can serve at a time.
+        responder: u8,
+        /// READs that it can have sent.
+        initiator: u8,
+    },
+}
+
+impl ReadDepths {
+    /// Returns the lesser number.
+    #[must_use]
+    pub fn least(self) -> u8 {
+        match self {
+            Self::Same(both) => both,
+            Self::Apart { responder, initiator } => responder.min(initiator),
+        }
+    }
+
+    /// Returns what both ends can have: READs of the peer, and READs of this end. With a peer that
+    /// says one number both ways have one, as it reckons itself.
+    pub(crate) fn agree(self, peer: Self) -> (u8, u8) {
+        let (
+            Self::Apart { responder, initiator },
+            Self::Apart { responder: into, initiator: from },
+        ) = (self, peer)
+        else {
+            let both = self.least().min(peer.least());
+            return (both, both);
+        };
+        (responder.min(from), initiator.min(into))
+    }
 }
 
 /// A port's global identifier, in network byte order.

@@ -3,7 +3,7 @@
 use rpc_core::wire::HEADER_LEN;
 
 use crate::proto::conn_params::{Capabilities, ConnParams};
-use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu, ReadDepths};
 use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
@@ -91,12 +91,19 @@ pub fn conn_params_seeds() -> Vec<Vec<u8>> {
         gid: Gid([3; 16]),
         lid: 0,
         mtu: Mtu::B4096,
-        reads_max: 16,
+        reads: ReadDepths::Same(16),
         link_layer: LinkLayer::Ethernet,
         partition_key: None,
         needs_global_route: false,
     };
-    let infiniband = Endpoint { lid: 9, link_layer: LinkLayer::InfiniBand, ..ethernet };
+    let infiniband = Endpoint {
+        lid: 9,
+        link_layer: LinkLayer::InfiniBand,
+        partition_key: Some(0x8001),
+        needs_global_route: true,
+        reads: ReadDepths::Apart { responder: 16, initiator: 128 },
+        ..ethernet
+    };
     let conn_params = |endpoint, has_memory_windows| {
         let read_ends = vec![endpoint; if has_memory_windows { 0 } else { 2 }];
         ConnParams {

@@ -14,7 +14,7 @@ use super::conn_params::{Capabilities, ConnParams};
 use super::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
-use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu, ReadDepths};
 use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 
 fn folder() -> PathBuf {
@@ -67,12 +67,13 @@ fn conn_params() -> ConnParams {
         gid: Gid([9; 16]),
         lid: 1001,
         mtu: Mtu::B4096,
-        reads_max: 16,
+        reads: ReadDepths::Same(16),
         link_layer: LinkLayer::InfiniBand,
         partition_key: None,
         needs_global_route: false,
     };
-    let read_end = Endpoint { queue_pair_number: 0x0007_0809, reads_max: 8, ..endpoint };
+    let read_end =
+        Endpoint { queue_pair_number: 0x0007_0809, reads: ReadDepths::Same(8), ..endpoint };
     ConnParams {
         endpoint,
         epoch: 1002,
@@ -102,6 +103,14 @@ fn capable_conn_params() -> ConnParams {
     }
 }
 
+/// The parameters of a peer that tells the READs of each way apart.
+fn apart_conn_params() -> ConnParams {
+    let reads = ReadDepths::Apart { responder: 16, initiator: 128 };
+    let params = capable_conn_params();
+    let read_ends = params.read_ends.iter().map(|end| Endpoint { reads, ..*end }).collect();
+    ConnParams { endpoint: Endpoint { reads, ..params.endpoint }, read_ends, ..params }
+}
+
 /// Everything that is recorded, as today's encoder makes it.
 fn encoded() -> BTreeMap<&'static str, Vec<u8>> {
     let headers = headers().into_iter().map(|(name, header)| (name, header.to_bytes().to_vec()));
@@ -111,6 +120,7 @@ fn encoded() -> BTreeMap<&'static str, Vec<u8>> {
     encoded.insert("body of an RTS", body[..len].to_vec());
     encoded.insert("connection parameters", conn_params().encode());
     encoded.insert("connection parameters, capabilities", capable_conn_params().encode());
+    encoded.insert("connection parameters, READs apart", apart_conn_params().encode());
     encoded
 }
 
@@ -120,6 +130,9 @@ fn check_decoded(name: &str, bytes: &[u8]) {
         "connection parameters" => assert_eq!(ConnParams::decode(bytes), Ok(conn_params())),
         "connection parameters, capabilities" => {
             assert_eq!(ConnParams::decode(bytes), Ok(capable_conn_params()));
+        }
+        "connection parameters, READs apart" => {
+            assert_eq!(ConnParams::decode(bytes), Ok(apart_conn_params()));
         }
         _ => {
             let header = headers().into_iter().find(|(header, _)| *header == name).unwrap().1;

@@ -43,6 +43,8 @@ pub(crate) struct Admission {
     state: Mutex<State>,
     /// The places in line, by address.
     line: HalfOpen,
+    /// Handshakes of clients and of this side that wait or work.
+    under_way: AtomicU64,
 }
 
 /// A place in line: its round, and its number among all.
@@ -63,6 +65,10 @@ struct State {
 /// An admitted handshake, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted(Arc<Admission>);
+
+/// A handshake that waits or works, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Admission>);
 
 /// Too many handshakes wait, or one has waited for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,11 +94,23 @@ impl Drop for Place {
 
 impl Default for Admission {
     fn default() -> Self {
-        Self { state: Mutex::default(), line: HalfOpen::new() }
+        Self { state: Mutex::default(), line: HalfOpen::new(), under_way: AtomicU64::new(0) }
     }
 }
 
 impl Admission {
+    /// Counts a handshake that is about to give commands to the firmware, or to wait for its turn,
+    /// until the value is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// Returns true if no handshake is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) == 0
+    }
+
     /// Admits a handshake of the client at `peer`, in its turn. Blocks the thread.
     ///
     /// # Errors
@@ -168,6 +186,12 @@ impl State {
         if let Some((_, (_, turn))) = self.waiting.first_key_value() {
             turn.notify_one();
         }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -1,7 +1,9 @@
 //! The events of a simulated network, and the objects on it.
 
+use std::collections::BTreeMap;
+
 /// Counts of events. A test that injects faults should check that they happened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimCounters {
     /// Messages that were delivered.
@@ -14,6 +16,12 @@ pub struct SimCounters {
     pub invalidations: u64,
     /// Requests and answers that were lost on the way.
     pub lost: u64,
+    /// Requests and answers that were sent, by traffic class. What is sent again counts again.
+    pub sent_by_class: BTreeMap<u8, u64>,
+    /// Those that were lost for their traffic class.
+    pub lost_by_class: BTreeMap<u8, u64>,
+    /// Those that were lost with their LAG port.
+    pub lost_by_lag_port: u64,
     /// Times that a queue pair began again after a timeout.
     pub timeouts: u64,
     /// Messages that found no receive posted, or were told so.
@@ -44,6 +52,10 @@ pub struct SimCounters {
     pub lost_receives: u64,
     /// READs that completed without the end of their bytes.
     pub short_reads: u64,
+    /// READs that completed with a wrong bit.
+    pub corrupt_reads: u64,
+    /// READs that completed without a packet of their bytes.
+    pub stale_reads: u64,
     /// Events without a completion.
     pub spurious_events: u64,
     /// Queue pairs that broke, by chance or because they were told to.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::SimVerb;
 use super::fabric::Fabric;
 use super::hold::SimHold;
+use super::port::SimQuery;
 use super::state::{Event, NetworkState, nanos};
 use crate::AsyncEventKind;
 
@@ -42,7 +43,19 @@ impl SimDevice {
         });
     }
 
-    /// Brings its ports up again.
+    /// Takes the LAG port of this number, from 1, away from each of its ports, without an event.
+    /// Packets that leave by it get lost. Its queue pairs leave by the next one after 100 ms, until
+    /// [`link_up`](Self::link_up) brings it back.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a port has no such LAG port, or no other that is left.
+    pub fn lose_lag_port(&self, number: u8) {
+        let index = usize::from(number).checked_sub(1).expect("LAG ports count from 1");
+        self.enter(|state, device| state.lose_lag_port(device, index));
+    }
+
+    /// Brings its ports up again, and LAG ports that were lost.
     pub fn link_up(&self) {
         self.enter(NetworkState::raise_link);
     }
@@ -97,8 +110,26 @@ impl SimDevice {
 
     /// Lets the firmware hang until what is given is dropped: commands of every opening are
     /// answered then, or fail with `ETIMEDOUT` after a minute. Messages and READs go on.
+    ///
+    /// The device's own commands wait on tokio's clock. A handshake waits on a thread that may
+    /// block, in real time. A paused clock stands still meanwhile, so that a task which is to let
+    /// go after a sleep never does.
     pub fn hang_firmware(&self) -> SimHold {
         SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].firmware)))
+    }
+
+    /// Makes queries of a kind fail with an error number, from here on. The device stays open, and
+    /// its traffic goes on. `None` makes them work again.
+    ///
+    /// Error numbers are those of the system: 5 is `EIO`, 11 is `EAGAIN`.
+    pub fn fail_queries(&self, query: SimQuery, errno: Option<i32>) {
+        self.enter(|state, index| {
+            let failing = &mut state.devices[index].failing_queries;
+            match errno {
+                Some(errno) => failing.insert(query, errno),
+                None => failing.remove(&query),
+            }
+        });
     }
 
     pub(crate) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {

@@ -77,9 +77,35 @@ impl Fabric {
         (result, state.take_wakes(), state.take_new_violation())
     }
 
+    /// Panics with the violations that no test has read. During another panic it logs them.
+    pub(crate) fn expect_no_unread_violations(&self) {
+        // The lock is free again before the panic, and a panicked test had it: see `simulate`.
+        let unread = self.state.lock().unwrap_or_else(PoisonError::into_inner).take_unread();
+        if unread.is_empty() {
+            return;
+        }
+        let unread: Vec<String> = unread.iter().map(ToString::to_string).collect();
+        let unread = unread.join("; ");
+        if std::thread::panicking() {
+            rpc_core::limited_log!(
+                target: "farcall::rdma",
+                process_wide, ERROR, "no test has read violations of a simulated network", unread
+            );
+        } else {
+            panic!("no test has read violations of a simulated network: {unread}");
+        }
+    }
+
     /// A moment of the network as tokio's.
     pub(crate) fn instant(&self, at: Nanos) -> Instant {
         self.start + Duration::from_nanos(at)
+    }
+}
+
+/// Violations after the last handle of the test was dropped.
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.expect_no_unread_violations();
     }
 }
 

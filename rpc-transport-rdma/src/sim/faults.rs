@@ -11,6 +11,13 @@ pub struct SimFaults {
     /// A request or an answer is lost; the queue pair tries again after its timeout, and fails
     /// with `RetryExceeded` after its retries.
     pub packet_loss: f64,
+    /// A request or an answer of another traffic class than
+    /// [`lossless_class`](Self::lossless_class) is lost, as with
+    /// [`packet_loss`](Self::packet_loss).
+    pub lossy_class: f64,
+    /// The lossless traffic class. Those with the same DSCP, the upper six bits, are lossless, too.
+    /// 106 by default, the class of farcall's packets on RoCE hardware without a setting.
+    pub lossless_class: u8,
     /// A part of a request is lost, and sent again as soon as the gap is noticed: it, and all
     /// behind it, arrive later by up to
     /// [`retransmission_delay_max`](Self::retransmission_delay_max).
@@ -24,6 +31,11 @@ pub struct SimFaults {
     /// A READ completes with success although a part of its end was never written, as
     /// Soft-RoCE does it on Linux 6.12.
     pub short_read: f64,
+    /// A READ completes with success although one bit of its bytes is wrong.
+    pub corrupt_read: f64,
+    /// A READ completes with success although one packet of its answer was never written: the
+    /// memory keeps the bytes that it had there.
+    pub stale_read: f64,
     /// A message finds the receiver not ready although a receive is posted.
     pub receiver_not_ready: f64,
     /// A completion event is held back for up to [`event_delay_max`](Self::event_delay_max);
@@ -85,10 +97,14 @@ impl Default for SimFaults {
     fn default() -> Self {
         Self {
             packet_loss: 0.0,
+            lossy_class: 0.0,
+            lossless_class: 106,
             retransmission: 0.0,
             retransmission_delay_max: Duration::from_millis(4),
             cut_transfer: 0.0,
             short_read: 0.0,
+            corrupt_read: 0.0,
+            stale_read: 0.0,
             receiver_not_ready: 0.0,
             delayed_event: 0.0,
             coalesced_event: 0.0,

@@ -16,12 +16,15 @@ pub(crate) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
     opened: Notify,
+    /// Notified when a thread blocks.
+    blocked: Notify,
 }
 
 #[derive(Debug, Default)]
 struct GateState {
     hold_count: usize,
     held_count: usize,
+    blocked_threads: usize,
 }
 
 /// Holds commands of a simulated device until this is dropped.
@@ -39,8 +42,14 @@ impl Gate {
     pub(crate) fn pass(&self, timeout: Duration) -> bool {
         let held = Held::new(self);
         let is_held = |state: &mut GateState| state.hold_count > 0;
-        let waited = self.changed.wait_timeout_while(self.state(), timeout, is_held);
-        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        state.blocked_threads += 1;
+        if is_held(&mut state) {
+            self.blocked.notify_waiters();
+        }
+        let waited = self.changed.wait_timeout_while(state, timeout, is_held);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.blocked_threads -= 1;
         // The count takes the lock.
         drop((state, held));
         !waited.timed_out()
@@ -57,6 +66,18 @@ impl Gate {
                 return;
             }
             opened.await;
+        }
+    }
+
+    /// Waits until the gate blocks a thread.
+    async fn blocked(&self) {
+        loop {
+            let mut blocked = std::pin::pin!(self.blocked.notified());
+            blocked.as_mut().enable();
+            if self.state().blocked_threads > 0 {
+                return;
+            }
+            blocked.await;
         }
     }
 
@@ -100,6 +121,11 @@ impl SimHold {
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         assert!(!waited.timed_out(), "{} of {count} commands are held", state.held_count);
     }
+
+    /// Waits until a thread is blocked.
+    pub(crate) async fn blocked(&self) {
+        self.gate.blocked().await;
+    }
 }
 
 impl Drop for SimHold {
@@ -107,5 +133,31 @@ impl Drop for SimHold {
         self.gate.state().hold_count -= 1;
         self.gate.changed.notify_all();
         self.gate.opened.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_tells_of_a_thread_that_it_blocks() {
+        let gate = Arc::<Gate>::default();
+        let hold = SimHold::new(Arc::clone(&gate));
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut passed = pin!(gate.passed());
+        assert!(passed.as_mut().poll(context).is_pending());
+        assert!(pin!(hold.blocked()).poll(context).is_pending(), "a command blocks no thread");
+        let its = Arc::clone(&gate);
+        let blocked = tokio::task::spawn_blocking(move || its.pass(WAIT_MAX));
+        // The clock stands still, so that a sleep here would last as long as the thread waits.
+        hold.blocked().await;
+        drop(hold);
+        assert!(blocked.await.unwrap(), "it passes");
+        passed.await;
     }
 }

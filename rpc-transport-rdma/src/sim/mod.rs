@@ -45,7 +45,8 @@
 //! event is lost for good, because no device loses one: they are late, held back until more has
 //! completed, or made one with others, and a program that needs more than one event for what
 //! completed before it looked has a fault of its own. On InfiniBand, too, a peer is found by its
-//! GID and number, and a LID only has to be there. It has no `WRITE`. It says nothing about speed.
+//! GID and number, and a LID only has to be there. It has no `WRITE`. It says nothing about speed
+//! but what [`SimPort::rate`] makes of it.
 
 mod counters;
 mod device;
@@ -67,8 +68,8 @@ pub use device_config::{SimDeviceConfig, SimQueueMemory};
 pub use faults::SimFaults;
 pub use hold::SimHold;
 pub use network::SimNetwork;
-pub use port::{SimGid, SimPort, SimQuery};
+pub use port::{SimGid, SimPort, SimQuery, SimRate};
 pub use reach::SimReach;
 pub use violation::SimViolation;
 
-pub use crate::sys::provider::FirmwareCommand as SimVerb;
+pub use crate::sys::provider::{FirmwareCommand as SimVerb, Mtu as SimMtu};

@@ -5,16 +5,17 @@ use std::net::IpAddr;
 
 use crate::sys::provider::{Gid, Mtu};
 
-/// Pairs of addresses that a simulated network joins. Packets between others vanish.
+/// The pairs of addresses that a simulated network joins. Packets between others get lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SimReach {
-    /// All.
+    /// All pairs.
     #[default]
     All,
-    /// Those that have this many leading bits in common.
+    /// Pairs of one address family that have this many leading bits in common.
     SameSubnet {
-        /// Length of the prefix, in bits of an IPv4 or IPv6 address.
+        /// Length of the prefix in bits: 0 to 32 for IPv4, and 0 to 128 for IPv6. With the longest,
+        /// each address reaches itself alone.
         prefix: u8,
     },
 }
@@ -44,6 +45,10 @@ pub(crate) struct Paths {
 impl Paths {
     /// Returns true if packets go from a GID, whose entry is of `interface`, to another.
     pub(crate) fn carry(&self, from: Gid, interface: u32, to: Gid) -> bool {
+        // What a call costs is counted over this network, too.
+        if self.routes.is_empty() && self.reach == SimReach::All {
+            return true;
+        }
         let (from, to) = (from.to_ip(), to.to_ip());
         let is_routed = self.routes.get(&to).is_none_or(|route| *route == interface);
         is_routed && self.reach.joins(from, to)
@@ -51,6 +56,9 @@ impl Paths {
 
     /// Returns true if a path carries the packets of a message: each has `agreed` bytes at most.
     pub(crate) fn fits(&self, from: Gid, to: Gid, agreed: Mtu, len: u64) -> bool {
+        if self.mtus.is_empty() {
+            return true;
+        }
         let mtu = self.mtus.get(&(from.to_ip(), to.to_ip()));
         mtu.is_none_or(|mtu| len.min(agreed.bytes().into()) <= mtu.bytes().into())
     }

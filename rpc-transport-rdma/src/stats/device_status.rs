@@ -1,5 +1,7 @@
 //! The state of a device, and the kinds of its events.
 
+use std::time::Duration;
+
 /// The state of a device that is or was in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,6 +15,12 @@ pub struct DeviceStatus {
     /// Firmware commands that wait or are carried out. Many, for long, mean firmware that is slow
     /// or hangs.
     pub pending_commands: usize,
+    /// The longest time of a firmware command since the device was opened, in steps of a
+    /// microsecond. Zero while none has taken 100 ms.
+    pub slowest_command: Duration,
+    /// Bytes that the process has locked, as its limit counts them: registered memory, and on
+    /// hardware the queues.
+    pub locked_bytes: u64,
     /// Number of events of each kind, including those of earlier openings.
     pub events: Vec<(AsyncEventKind, u64)>,
 }

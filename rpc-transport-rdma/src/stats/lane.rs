@@ -79,6 +79,8 @@ pub struct LaneInfo {
     /// queue pair as many as it can have requests in flight, and one more. Those of a queue pair
     /// that is gone are free after the next poll.
     pub claimed_entries: u32,
+    /// Queue pairs of its connections, and those made ahead of the next ones.
+    pub queue_pair_count: usize,
     /// Send slots that hold a message, or that a caller is filling.
     pub send_slots_in_use: usize,
     /// Bytes of buffers that large frames are sent from, until the peer has read them; of all

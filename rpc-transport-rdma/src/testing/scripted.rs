@@ -148,6 +148,11 @@ impl ScriptedDevice {
         self.script(|script| script.destroyed)
     }
 
+    /// Returns the number of queue pairs that were made and not destroyed.
+    pub(crate) fn queue_pairs_left(&self) -> usize {
+        self.queue_pairs().0 as usize - self.destroyed()
+    }
+
     /// Makes the device say that it has windows.
     pub(crate) fn claim_windows(&self) {
         self.device.enter(|state, index| state.devices[index].config.attributes.windows_max = 1000);

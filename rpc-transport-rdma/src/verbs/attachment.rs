@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::completion_queue::SharedCompletionQueue;
 use super::{CompletionQueue, Device, RawSharedReceiveQueue, VerbsError};
+use crate::sys::provider::DeferredDrop;
 use crate::verbs::lost_receives::Receivers;
 
 /// Lets new queue pairs complete into a completion queue and receive from a shared receive queue.
@@ -20,7 +21,7 @@ pub struct Attachment {
 struct Inner {
     device: Device,
     completion_queue: Arc<SharedCompletionQueue>,
-    shared_receive_queue: Arc<dyn RawSharedReceiveQueue>,
+    shared_receive_queue: Arc<DeferredDrop<Arc<dyn RawSharedReceiveQueue>>>,
     receive_count: u32,
     receivers: Receivers,
 }
@@ -29,7 +30,7 @@ impl Attachment {
     /// Claims the completions of `receive_count` receives.
     pub(super) fn new(
         completion_queue: &CompletionQueue,
-        shared_receive_queue: &Arc<dyn RawSharedReceiveQueue>,
+        shared_receive_queue: &Arc<DeferredDrop<Arc<dyn RawSharedReceiveQueue>>>,
         receive_count: u32,
     ) -> Result<Self, VerbsError> {
         let shared = completion_queue.shared();

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::completion_budget::CompletionBudget;
-use super::{Completion, Device, RawCompletion, RawCompletionQueue, VerbsError};
+use super::{Completion, Device, FirmwareCommand, RawCompletion, RawCompletionQueue, VerbsError};
+use crate::sys::provider::DeferredDrop;
 
 /// The state that queues share with the completion queue that they complete into.
 #[derive(Debug)]
 pub(super) struct SharedCompletionQueue {
-    pub(super) raw: Arc<dyn RawCompletionQueue>,
+    pub(super) raw: DeferredDrop<Arc<dyn RawCompletionQueue>>,
     pub(super) budget: CompletionBudget,
 }
 
@@ -74,8 +75,10 @@ impl CompletionQueue {
             });
         }
         let vector = vector % device.attributes().completion_vectors.max(1);
+        let _awaited = device.commands().await_firmware(FirmwareCommand::CreateQueue);
         let raw = device.raw().create_completion_queue(capacity, vector)?;
         let budget = CompletionBudget::new(raw.capacity());
+        let raw = DeferredDrop::new(raw, device, FirmwareCommand::DestroyQueue);
         Ok(Self {
             shared: Arc::new(SharedCompletionQueue { raw, budget }),
             device: device.clone(),

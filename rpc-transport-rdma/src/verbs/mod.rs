@@ -68,6 +68,8 @@ mod simulated;
 #[forbid(unsafe_code)]
 mod slot_table;
 #[forbid(unsafe_code)]
+mod spare_queue_pair;
+#[forbid(unsafe_code)]
 mod work;
 
 pub use attachment::Attachment;
@@ -80,6 +82,7 @@ pub use shared_receive_queue::{
 };
 #[cfg(feature = "sim")]
 pub use simulated::SimProvider;
+pub(crate) use spare_queue_pair::SpareQueuePair;
 pub use work::{Done, PostError, UnknownCompletion, Work};
 
 pub use crate::memory::{Binding, Window};
@@ -91,7 +94,7 @@ pub use crate::sys::provider::{
     Leftover, LinkLayer, LocalKey, LockedMemory, Mtu, ObjectHandle, PartialPost, Partition,
     PathAttributes, Port, PortAttributes, PortState, Provider, QueuePairRequest, Quirks, RawBind,
     RawCompletion, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow, RawOperation,
-    RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue, ReceiveDrain,
+    RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue, ReadDepths, ReceiveDrain,
     ReceiveOrder, RemoteKey, RemoteMemory, VerbsError, WorkId, WorkKind, WorkStatus,
 };
 pub(crate) use crate::sys::provider::{LocalAddress, RAISE_LOCK_LIMIT, queue_memory};

@@ -21,13 +21,14 @@ use std::mem;
 use super::in_flight::InFlight;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
-    Done, Endpoint, LastReceive, Leftover, LinkLayer, PathAttributes, Port, PostError,
-    QueuePairConfig, QueuePairRequest, RawMemoryWindow, RawOperation, RawQueuePair, RawSend,
+    Done, Endpoint, FirmwareCommand, LastReceive, Leftover, LinkLayer, PathAttributes, Port,
+    PostError, QueuePairConfig, RawMemoryWindow, RawOperation, RawQueuePair, RawSend,
     UnknownCompletion, VerbsError, Window, Work, WorkId, WorkKind, WorkStatus,
 };
 use crate::memory::MemoryWindows;
 use crate::sys::provider::QueueIdentity;
 use crate::verbs::lost_receives::Farewell;
+use crate::verbs::spare_queue_pair::{SpareQueuePair, create};
 use crate::verbs::work::{Parts, work_done};
 
 /// One end of a reliable connection.
@@ -115,24 +116,25 @@ impl QueuePair {
         config: &QueuePairConfig,
     ) -> Result<Self, VerbsError> {
         let identity = config.check(attachment, port)?;
-        let completions = config.send_depth + 1;
-        attachment.completion_queue().budget.claim(completions)?;
-        let request = QueuePairRequest {
-            port: port.number,
-            partition_index: port.attributes.partition.index,
-            completion_queue: &attachment.completion_queue().raw,
-            shared_receive_queue: attachment.shared_receive_queue(),
-            // One more for the drain WR, which must find room when everything else is in flight.
-            send_depth: completions,
-            inline_max: config.inline_max,
-        };
-        let raw = attachment.device().raw().create_queue_pair(&request).inspect_err(|_| {
-            attachment.completion_queue().budget.release(completions);
-        })?;
-        Ok(Self {
+        let budget = &attachment.completion_queue().budget;
+        budget.claim(config.completions())?;
+        let raw = create(attachment, port, config);
+        let raw = raw.inspect_err(|_| budget.release(config.completions()))?;
+        Ok(Self::with_raw(raw, identity, config, port, attachment))
+    }
+
+    /// Takes a queue pair of the device in INIT, whose completions have been claimed.
+    fn with_raw(
+        raw: Box<dyn RawQueuePair>,
+        identity: QueueIdentity,
+        config: &QueuePairConfig,
+        port: &Port,
+        attachment: &Attachment,
+    ) -> Self {
+        Self {
             local: config.local_endpoint(raw.number(), port),
             raw: Some(raw),
-            in_flight: InFlight::with_capacity(completions as usize),
+            in_flight: InFlight::with_capacity(config.completions() as usize),
             windows: MemoryWindows::new(attachment.device(), identity),
             requests: Vec::new(),
             state: QueuePairState::Initial,
@@ -142,7 +144,36 @@ impl QueuePair {
             attachment: attachment.clone(),
             receiving: Receiving::Never,
             readers: Readers::Peer,
-        })
+        }
+    }
+
+    /// Makes a queue pair of a spare that [fits](SpareQueuePair::fits) the port.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::CompletionQueueFull`] when its completions would not fit.
+    pub(crate) fn from_spare(
+        mut spare: SpareQueuePair,
+        port: &Port,
+        tag: u32,
+    ) -> Result<Self, VerbsError> {
+        let config = QueuePairConfig { tag, ..spare.config };
+        let attachment = spare.attachment.clone();
+        let identity = config.check(&attachment, port)?;
+        attachment.completion_queue().budget.claim(config.completions())?;
+        let raw = spare.raw.take().expect("only using and destroying take it");
+        Ok(Self::with_raw(raw, identity, &config, port, &attachment))
+    }
+
+    /// Takes the device's queue pair away for another connection. `None` if it was ever connected.
+    pub(crate) fn into_spare(mut self) -> Option<SpareQueuePair> {
+        if self.state != QueuePairState::Initial {
+            return None;
+        }
+        let raw = self.raw.take()?;
+        // Nothing was posted and no message could come, so nothing has completed.
+        self.attachment.completion_queue().budget.release(self.config.completions());
+        Some(SpareQueuePair::new(raw, &self.config, &self.port, &self.attachment))
     }
 
     /// This end as the peer needs to know it.
@@ -195,7 +226,11 @@ impl QueuePair {
         // Before its peer can send anything.
         let place = self.attachment.receivers().enter(self.number());
         self.receiving = Receiving::Any(place);
-        let result = self.raw().connect(&path);
+        let result = {
+            let device = self.attachment.device().clone();
+            let _awaited = device.commands().await_firmware(FirmwareCommand::ModifyQueuePair);
+            self.raw().connect(&path)
+        };
         self.state = if result.is_ok() { QueuePairState::Ready } else { QueuePairState::Failed };
         result?;
         Ok(agreement)
@@ -485,7 +520,7 @@ impl QueuePair {
             Ok(()) => {
                 self.in_flight = InFlight::with_capacity(0);
                 let budget = &self.attachment.completion_queue().budget;
-                let completions = self.config.send_depth + 1;
+                let completions = self.config.completions();
                 let farewell = self.farewell();
                 match (self.state, self.receiving) {
                     // Nothing was posted and no message could come, so nothing has completed.

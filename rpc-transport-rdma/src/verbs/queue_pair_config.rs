@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::{Attachment, Endpoint, LinkLayer, Port, VerbsError, WorkId};
+use super::{Attachment, Endpoint, LinkLayer, Port, ReadDepths, VerbsError, WorkId};
 use crate::sys::provider::{NUMBER_24_MAX, QueueIdentity};
 
 /// Size and name of a queue pair.
@@ -26,6 +26,11 @@ impl Default for QueuePairConfig {
 }
 
 impl QueuePairConfig {
+    /// Completions that may wait at a time: those of all requests and of the drain WR.
+    pub(super) fn completions(&self) -> u32 {
+        self.send_depth + 1
+    }
+
     /// Checks a configuration against the device and the format of work ids.
     pub(super) fn check(
         &self,
@@ -58,7 +63,10 @@ impl QueuePairConfig {
             gid: port.gid,
             lid: port.attributes.lid,
             mtu: port.attributes.active_mtu,
-            reads_max: self.reads_max.min(device.reads_in_max).min(device.reads_out_max),
+            reads: ReadDepths::Apart {
+                responder: self.reads_max.min(device.reads_in_max),
+                initiator: self.reads_max.min(device.reads_out_max),
+            },
             link_layer: port.attributes.link_layer,
             partition_key: match port.attributes.link_layer {
                 LinkLayer::InfiniBand => Some(port.attributes.partition.key),

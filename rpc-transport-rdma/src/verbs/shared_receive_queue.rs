@@ -21,7 +21,7 @@ use super::{
     RawSharedReceiveQueue, ReceiveOrder, VerbsError, WorkId, WorkKind,
 };
 use crate::memory::{Access, Region};
-use crate::sys::provider::QueueIdentity;
+use crate::sys::provider::{DeferredDrop, QueueIdentity};
 
 /// The opcode of a plain received message, `IBV_WC_RECV`.
 const OPCODE_RECEIVE: u32 = 128;
@@ -39,7 +39,7 @@ pub struct SharedReceiveQueueConfig {
 
 /// A shared receive queue, where the messages of many queue pairs arrive.
 pub struct SharedReceiveQueue {
-    raw: Arc<dyn RawSharedReceiveQueue>,
+    raw: Arc<DeferredDrop<Arc<dyn RawSharedReceiveQueue>>>,
     attachment: Attachment,
     region: Arc<Region>,
     /// By slot: one that is posted again without having completed gets another.
@@ -111,7 +111,9 @@ impl SharedReceiveQueue {
         let len = config.slot_len as usize * usize::from(slot_count);
         let region = Arc::new(Region::new(device, len, Access::Eager)?);
         let depth = u32::from(slot_count);
+        let _awaited = device.commands().await_firmware(FirmwareCommand::CreateQueue);
         let raw = device.raw().create_shared_receive_queue(depth, region.clone())?;
+        let raw = Arc::new(DeferredDrop::new(raw, device, FirmwareCommand::DestroyQueue));
         let mut queue = Self {
             attachment: Attachment::new(completion_queue, &raw, depth)?,
             raw,

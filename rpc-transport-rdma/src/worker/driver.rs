@@ -455,6 +455,7 @@ impl Drop for Driver {
         for connection in connections {
             self.end(&connection);
         }
+        self.shared.close_spares();
         // Breaks a circle of handles: commands hold connections, which hold what the worker shares,
         // which holds the commands. Taken last, so that commands sent meanwhile go with them.
         let commands = self.shared.commands().take();

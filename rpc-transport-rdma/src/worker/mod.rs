@@ -32,8 +32,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
-use crate::lane::LastPoll;
 use crate::lane::outstanding::OutstandingBuffers;
+use crate::lane::spares::{SpareStore, spares_max};
+use crate::lane::{LaneSizes, LastPoll};
 use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
 use crate::quota::half_open::HalfOpen;
 use crate::quota::semaphore::FairSemaphore;
@@ -42,7 +43,8 @@ use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
 use crate::worker::driver::Driver;
-use crate::worker::sizing::{fit, lane_len, lanes_budget};
+pub(crate) use crate::worker::sizing::{LEAN_FROM, auto_lanes};
+use crate::worker::sizing::{fit, lane_len, lanes_budget, lean};
 use crate::worker::srq::{Replenish, Watermark};
 use crate::{RdmaConfig, RkeyScope};
 
@@ -66,11 +68,11 @@ struct Large {
 
 impl Worker {
     /// Makes a worker on a device, and starts its task in the runtime of the current core, or else
-    /// in the current one. The scope of keys in `config` is what is used; [`RkeyScope::Auto`] has
-    /// been decided by then.
+    /// in the current one. The scope of keys and the number of lanes in `config` are what
+    /// is used: [`RkeyScope::Auto`] and "auto" have been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
-        let size = &sized(device, config);
-        let config = &size.config;
+        let sizes = Arc::new(sized(device, config));
+        let config = &sizes.full;
         let arbiter = Arc::default();
         let pool = |access, handout, bytes_max| {
             let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
@@ -79,32 +81,32 @@ impl Worker {
         let sources = pool(source_access(config), Handout::AsLeft, config.max_source_bytes);
         // What a READ leaves out that completes short must not be another connection's.
         let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
-        let sinks = pool(Access::Sink, sink_handout, config.max_sink_bytes);
+        let access = if config.relaxed_ordering { Access::RelaxedSink } else { Access::Sink };
+        let sinks = pool(access, sink_handout, config.max_sink_bytes);
         let reads = reads_of(config, current_core().as_ref());
-        Self::start_with(device, size, Large { sources, sinks, reads }, 0)
+        Self::start_with(device, &sizes, &sizes.full, Large { sources, sinks, reads }, 0)
     }
 
-    /// Makes another worker on the same device, which shares what large frames need.
-    pub(crate) fn start_sibling(&self, number: usize) -> Result<Self, VerbsError> {
-        let WorkerShared { attachment, sources, sinks, reads, .. } = &*self.shared;
-        let WorkerShared { config, lock_limit, workers_max, .. } = &*self.shared;
-        let (lock_limit, workers_max) = (*lock_limit, *workers_max);
-        let size = Size { config: config.clone(), lock_limit, workers_max };
+    /// Makes another worker on the same device, which shares what large frames need. A lean one has
+    /// lean connections only, and queues for those.
+    pub(crate) fn start_sibling(&self, number: usize, is_lean: bool) -> Result<Self, VerbsError> {
+        let WorkerShared { attachment, sizes, sources, sinks, reads, .. } = &*self.shared;
+        let config = if is_lean { &sizes.lean } else { &sizes.full };
         let (sources, sinks, core) = (Arc::clone(sources), Arc::clone(sinks), current_core());
         let is_same = core.as_ref().map(Core::id) == self.shared.core;
         // One budget for all lanes but those of cores: it is the device that is shared.
-        let reads = if is_same { Arc::clone(reads) } else { reads_of(&size.config, core.as_ref()) };
+        let reads = if is_same { Arc::clone(reads) } else { reads_of(config, core.as_ref()) };
         let large = Large { sources, sinks, reads };
-        Self::start_with(attachment.device(), &size, large, number)
+        Self::start_with(attachment.device(), sizes, config, large, number)
     }
 
     fn start_with(
         device: &Device,
-        size: &Size,
+        sizes: &Arc<LaneSizes>,
+        config: &RdmaConfig,
         Large { sources, sinks, reads }: Large,
         number: usize,
     ) -> Result<Self, VerbsError> {
-        let Size { config, lock_limit, workers_max } = size;
         let slots = u32::from(config.receive_slots);
         // Never less than the lane may have waiting: a queue that overruns is broken for good.
         // Where the device has less, queue pairs are refused instead.
@@ -119,14 +121,14 @@ impl Worker {
             },
         )?;
         let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
+        let spares_max = spares_max(device.lockable_queue_memory(), sizes.lock_limit.is_some());
         let core = current_core();
         let core_id = core.as_ref().map(Core::id);
         let runtime = core.map_or_else(Handle::current, |core| core.runtime);
         let shared = Arc::new(WorkerShared {
             number,
             config: config.clone(),
-            lock_limit: *lock_limit,
-            workers_max: *workers_max,
+            sizes: Arc::clone(sizes),
             runtime: runtime.clone(),
             core: core_id,
             attachment: receives.attachment(),
@@ -142,6 +144,7 @@ impl Worker {
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(SharedQuota::new(quota)),
+            spares: SpareStore::new(spares_max, config.read_queue_pairs.into()),
             unproven: HalfOpen::new(),
             activity: Arc::default(),
             timers: Arc::default(),
@@ -199,17 +202,9 @@ fn vector_of(number: usize) -> u32 {
 /// default. Each takes 5.4 MiB for its slots, and a task.
 const WORKERS_MAX: usize = 64;
 
-/// The size of a device's lanes, and how many there may be.
-struct Size {
-    config: RdmaConfig,
-    /// The limit on locked memory that the settings were cut to.
-    lock_limit: Option<u64>,
-    workers_max: usize,
-}
-
 /// The settings of a device's lanes, cut to what the process may lock where the device's queues
 /// count.
-fn sized(device: &Device, config: &RdmaConfig) -> Size {
+fn sized(device: &Device, config: &RdmaConfig) -> LaneSizes {
     let mut config = config.clone();
     if config.rkey_scope == RkeyScope::Window {
         // READs go with the messages then.
@@ -217,13 +212,14 @@ fn sized(device: &Device, config: &RdmaConfig) -> Size {
     }
     let memory = device.lockable_queue_memory();
     let budget = memory.and_then(lanes_budget);
-    let lanes = config.lanes;
+    let lanes = config.lanes.unwrap_or(1);
     let fitted = budget.and_then(|budget| fit(&config, budget / u64::from(lanes)));
     let Some(fitted) = fitted else {
         // Large frames keep their part of what can be locked.
         let fit = budget.map_or(u64::MAX, |budget| budget / lane_len(&config));
         let workers_max = usize::try_from(fit).unwrap_or(usize::MAX).min(WORKERS_MAX);
-        return Size { config, lock_limit: None, workers_max: workers_max.max(lanes.into()) };
+        let workers_max = workers_max.max(lanes.into());
+        return LaneSizes { lean: lean(&config), full: config, lock_limit: None, workers_max };
     };
     let limit = memory.and_then(|memory| memory.limit);
     rpc_core::limited_log!(
@@ -238,7 +234,8 @@ fn sized(device: &Device, config: &RdmaConfig) -> Size {
         max_connections = fitted.max_connections,
         send_depth = fitted.send_depth
     );
-    Size { config: fitted, lock_limit: limit, workers_max: lanes.into() }
+    let (lean, workers_max) = (lean(&fitted), lanes.into());
+    LaneSizes { full: fitted, lean, lock_limit: limit, workers_max }
 }
 
 impl WorkerShared {

@@ -47,6 +47,8 @@ struct OfDevice {
     paused_until: Option<Instant>,
     /// Set while a task looks for workers that are not needed.
     is_trimming: bool,
+    /// The lanes that "auto" comes to, once they were looked up.
+    auto_lanes: Option<u16>,
 }
 
 /// The choice of a worker for a connection.
@@ -170,9 +172,26 @@ impl WorkerSet {
         }
     }
 
+    /// Returns the lanes that "auto" comes to for the device of this name: the result of the first
+    /// `find`.
+    pub(crate) fn auto_lanes(&self, device: &str, find: impl FnOnce() -> u16) -> u16 {
+        let known = self.look(device, |of| of.auto_lanes);
+        known.unwrap_or_else(|| {
+            // The list is free meanwhile: this may read files.
+            let lanes = find();
+            self.look(device, |of| *of.auto_lanes.insert(lanes))
+        })
+    }
+
     /// Returns the admission of handshakes to the device of this name.
     pub(crate) fn admission(&self, device: &str) -> Arc<Admission> {
         self.look(device, |of| Arc::clone(&of.admission))
+    }
+
+    /// Returns the number of connections of the device of this name, those that are being made
+    /// included.
+    pub(crate) fn connection_count(&self, device: &str) -> usize {
+        self.look(device, |of| of.workers.iter().map(|it| it.shared.connection_count()).sum())
     }
 
     /// Drops workers of a device that are not needed any more. Returns true if there are others to
@@ -303,7 +322,7 @@ impl OfDevice {
         let unproven: usize = workers().map(|worker| worker.unproven.count()).sum();
         let connections: usize = workers().map(|worker| worker.connection_count()).sum();
         // Those of the device's first worker: the others are as large.
-        let max = workers().next().map_or(spread, |worker| worker.workers_max);
+        let max = workers().next().map_or(spread, |worker| worker.sizes.workers_max);
         let free = max.saturating_sub(self.workers.len());
         // The lanes of the configuration are made in any case.
         let spread = if core.is_none() { spread } else { spread.min(count + free) };

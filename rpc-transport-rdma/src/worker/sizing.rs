@@ -19,12 +19,28 @@ const LEAN_SEND_DEPTH: u32 = 50;
 const LEAN_READS: u8 = 4;
 const LEAN_READ_QUEUE_PAIRS: u8 = 1;
 
+/// Connections of a device after which new ones, and new lanes, are lean: 1,024 others lock 74 MiB
+/// on mlx5, with their parts of lanes.
+pub(crate) const LEAN_FROM: usize = 1024;
+
 /// The smallest lane. With a limit below what that takes, the device's refusal names the limit.
 const MIN_SLOTS: u16 = 16;
 const MIN_SEND_SLOTS: u32 = 4;
 
 /// Send slots begin at multiples of a cache line.
 const SEND_SLOT_UNIT: u64 = 64;
+
+/// The most lanes that a device gets by itself.
+const AUTO_LANES_MAX: usize = 8;
+
+/// Returns the lanes of a device where the settings say "auto", given the memory that the process
+/// may lock and its processors on the device's node. Lanes share what can be locked: with a limit
+/// there is one.
+pub(crate) fn auto_lanes(memory: LockedMemory, processors: usize) -> u16 {
+    let count = memory.limit.map_or(processors.clamp(1, AUTO_LANES_MAX), |_| 1);
+    // At most eight.
+    u16::try_from(count).unwrap_or(1)
+}
 
 /// Bytes that all lanes of a device may lock; `None` without a limit.
 pub(super) fn lanes_budget(memory: LockedMemory) -> Option<u64> {
@@ -37,12 +53,7 @@ pub(super) fn fit(config: &RdmaConfig, budget: u64) -> Option<RdmaConfig> {
     if lane_len(config) <= budget {
         return None;
     }
-    let mut fitted = RdmaConfig {
-        send_depth: config.send_depth.min(LEAN_SEND_DEPTH),
-        max_reads: config.max_reads.min(LEAN_READS),
-        read_queue_pairs: config.read_queue_pairs.min(LEAN_READ_QUEUE_PAIRS),
-        ..config.clone()
-    };
+    let mut fitted = lean(config);
     for cut in 0_u32.. {
         // A lane below this would refuse every frame; the device's own refusal says more.
         let is_least = fitted.max_connections <= 1
@@ -61,6 +72,16 @@ pub(super) fn fit(config: &RdmaConfig, budget: u64) -> Option<RdmaConfig> {
         }
     }
     Some(fitted)
+}
+
+/// The settings with lean connections.
+pub(super) fn lean(config: &RdmaConfig) -> RdmaConfig {
+    RdmaConfig {
+        send_depth: config.send_depth.min(LEAN_SEND_DEPTH),
+        max_reads: config.max_reads.min(LEAN_READS),
+        read_queue_pairs: config.read_queue_pairs.min(LEAN_READ_QUEUE_PAIRS),
+        ..config.clone()
+    }
 }
 
 /// Bytes that a lane locks when it has all its connections.
@@ -98,6 +119,13 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_has_50_kib_of_a_full_lean_lane() {
+        let part = |config: &RdmaConfig| lane_len(config) / u64::from(config.max_connections);
+        let [full, lean] = [RdmaConfig::default(), lean(&RdmaConfig::default())];
+        assert_eq!([part(&full), part(&lean)].map(|len| len >> 10), [73, 49]);
+    }
+
+    #[test]
     fn a_lane_under_eight_mib_has_64_lean_connections() {
         let memory = LockedMemory { locked: 0, limit: Some(8 * MIB) };
         let budget = lanes_budget(memory).unwrap();
@@ -108,6 +136,13 @@ mod tests {
         assert_eq!(lean, (50, 4, 1));
         assert_eq!(completion_queue_len(fitted.completions_of_lane()), MIB / 2);
         assert!(lane_len(&fitted) + 3 * MIB <= 8 * MIB, "{}", lane_len(&fitted));
+    }
+
+    #[test]
+    fn auto_lanes_are_the_nodes_processors_up_to_eight() {
+        let lanes = |limit, processors| auto_lanes(LockedMemory { locked: 0, limit }, processors);
+        assert_eq!([0, 1, 3, 8, 64].map(|count| lanes(None, count)), [1, 1, 3, 8, 8]);
+        assert_eq!(lanes(Some(1 << 40), 64), 1, "lanes share what can be locked");
     }
 
     #[test]

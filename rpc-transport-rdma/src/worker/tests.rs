@@ -41,6 +41,19 @@ fn idle_connections_take_little_and_many_fit() {
 }
 
 #[test]
+fn reads_are_ordered_unless_the_settings_say_otherwise() {
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    for (relaxed_ordering, access) in [(false, Access::Sink), (true, Access::RelaxedSink)] {
+        let small = RdmaConfig { receive_slots: 64, ..RdmaConfig::default() };
+        let config = RdmaConfig { relaxed_ordering, ..small };
+        let worker = Worker::start(&ScriptedDevice::new().device(), &config).unwrap();
+        let sink = worker.shared.sinks.try_take(4096).unwrap();
+        assert_eq!(sink.access(), access);
+    }
+}
+
+#[test]
 fn a_place_that_is_dropped_unused_is_free_again() {
     let runtime = runtime();
     let worker = worker(&runtime, 3, 128);

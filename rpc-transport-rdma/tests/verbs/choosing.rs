@@ -8,11 +8,11 @@ use rpc_transport_rdma::device::{DeviceError, PortQuery, find_port};
 use rpc_transport_rdma::memory::{Access, PoolError, RegionPool};
 use rpc_transport_rdma::verbs::{Ibverbs, PortState, VerbsError};
 
-use crate::rig::{addresses, hardware_ports};
+use crate::hardware::{addresses, ports};
 
 #[test]
 fn the_port_that_has_the_address_is_found() {
-    let Some(found) = hardware_ports() else { return };
+    let Some(found) = ports() else { return };
     for (port, address) in found.iter().zip(addresses()) {
         assert_eq!(port.gid.to_ip(), address);
         assert_eq!(port.attributes.state, PortState::Active);
@@ -24,7 +24,7 @@ fn the_port_that_has_the_address_is_found() {
 
 #[test]
 fn an_address_that_no_port_has_is_named_with_what_there_is() {
-    let Some([port, _]) = hardware_ports() else { return };
+    let Some([port, _]) = ports() else { return };
     let query = PortQuery { address: "192.0.2.1".parse().unwrap(), device: None };
     let error = find_port(&Ibverbs::new(), query).unwrap_err();
     assert!(matches!(error, DeviceError::NoMatchingGid { .. }));
@@ -34,7 +34,7 @@ fn an_address_that_no_port_has_is_named_with_what_there_is() {
 
 #[test]
 fn a_device_that_does_not_exist_is_named_with_what_there_is() {
-    let Some([port, _]) = hardware_ports() else { return };
+    let Some([port, _]) = ports() else { return };
     let query = PortQuery { address: addresses()[0], device: Some("nope") };
     let text = find_port(&Ibverbs::new(), query).unwrap_err().to_string();
     assert!(text.contains("nope") && text.contains(port.device.name()), "{text}");
@@ -46,7 +46,7 @@ const LIMIT: u64 = 1 << 20;
 /// Root may pin without limit, so a child without that capability does the registering.
 #[test]
 fn memory_beyond_the_limit_is_refused_with_its_name() {
-    let Some([port, _]) = hardware_ports() else { return };
+    let Some([port, _]) = ports() else { return };
     if env::var_os(CHILD).is_none() {
         let name = "choosing::memory_beyond_the_limit_is_refused_with_its_name";
         let child = Command::new("setpriv")

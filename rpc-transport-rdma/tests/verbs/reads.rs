@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rpc_transport_rdma::memory::{LargeBuffer, Sink};
+use rpc_transport_rdma::memory::{Access, LargeBuffer, RegionPool, Sink};
 use rpc_transport_rdma::verbs::{Done, RemoteKey, RemoteMemory, Work, WorkStatus};
 
 use crate::rig::{End, connected, drive_until, pattern, routes};
@@ -35,8 +35,11 @@ fn buffers(done: &mut Vec<Done>) -> Vec<LargeBuffer> {
 
 #[tokio::test]
 async fn pipelined_reads_fetch_a_large_message() {
-    for route in routes() {
-        let mut ends = connected(&route);
+    // A kernel that cannot have them reordered writes them in order.
+    let accesses = [Access::Sink, Access::RelaxedSink];
+    for (route, access) in routes().iter().flat_map(|route| accesses.map(|it| (route, it))) {
+        let mut ends = connected(route);
+        ends[0].sinks = RegionPool::new(&ends[0].port.device, access, 64 << 20);
         let len = 8 * MIB - 4321;
         let expected = pattern(len, 5);
         let mut source = ends[1].sources.try_take(len).unwrap();

@@ -1,14 +1,12 @@
 //! Two connected queue pairs with workers and pools, driven by hand.
 
 use std::collections::VecDeque;
-use std::env;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_transport_rdma::device::{PortQuery, find_port};
 use rpc_transport_rdma::memory::{Access, RegionPool, SlotPool};
-use rpc_transport_rdma::sim::{SimDevice, SimNetwork};
+use rpc_transport_rdma::sim::{SimDevice, SimDeviceConfig, SimNetwork};
 use rpc_transport_rdma::verbs::{
     Completion, CompletionQueue, ConnectOptions, Done, Port, QueuePair, QueuePairConfig, RemoteKey,
     SharedReceiveQueue, SharedReceiveQueueConfig, UnknownCompletion, VerbsError, Work, WorkKind,
@@ -17,46 +15,46 @@ use rpc_transport_rdma::verbs::{
 /// No wait in these tests takes longer, or the test fails.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(20);
 
+/// Between two looks at a simulated network; longer than that takes one way.
+pub(crate) const STEP: Duration = Duration::from_millis(1);
+
+/// Far more looks than any test takes.
+pub(crate) const STEPS_MAX: usize = 100_000;
+
 pub(crate) const SLOT_LEN: usize = 4352;
 const SLOT_COUNT: u16 = 64;
 const SEND_SLOTS: u32 = 64;
 const RECEIVE_TAG: u32 = 1000;
 
-/// The two addresses that tests connect.
-pub(crate) fn addresses() -> [IpAddr; 2] {
-    let text = env::var("FARCALL_RDMA_ADDRS").unwrap_or("10.0.0.1,10.0.1.1".to_owned());
-    let (first, second) = text.split_once(',').expect("FARCALL_RDMA_ADDRS is two addresses");
-    [first, second].map(|text| text.trim().parse().expect("an IP address"))
-}
+/// The addresses of simulated devices, and of this machine's by default.
+pub(crate) const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.1.1"];
 
-/// The ports of both addresses, if this machine has them, or a line that says that it has not.
-#[cfg(feature = "ibverbs")]
+/// The ports of both addresses of this machine, if it has them and the build looks for them.
 pub(crate) fn hardware_ports() -> Option<[Port; 2]> {
-    let provider = rpc_transport_rdma::verbs::Ibverbs::new();
-    let find = |address| find_port(&provider, PortQuery { address, device: None });
-    let ports = addresses().map(find);
-    match ports {
-        [Ok(first), Ok(second)] => Some([first, second]),
-        [Err(error), _] | [_, Err(error)] => {
-            let is_required = env::var("FARCALL_RDMA").is_ok_and(|value| value == "required");
-            assert!(!is_required, "FARCALL_RDMA is required: {error} ({error:?})");
-            println!("skipped: no RDMA device ({error})");
-            None
-        }
-    }
-}
-
-#[cfg(not(feature = "ibverbs"))]
-pub(crate) fn hardware_ports() -> Option<[Port; 2]> {
+    #[cfg(feature = "ibverbs")]
+    return crate::hardware::ports();
+    #[cfg(not(feature = "ibverbs"))]
     None
 }
 
 /// A simulated network on which any misuse panics, with two devices and their ports.
 pub(crate) fn simulated(seed: u64) -> (SimNetwork, [SimDevice; 2], [Port; 2]) {
+    simulated_with(seed, |_| {})
+}
+
+/// The same, of devices that are changed before.
+pub(crate) fn simulated_with(
+    seed: u64,
+    change: impl Fn(&mut SimDeviceConfig),
+) -> (SimNetwork, [SimDevice; 2], [Port; 2]) {
     let network = SimNetwork::new(seed);
     network.panic_on_violation();
-    let [first, second] = addresses();
-    let devices = [network.add_device("sim0", &[first]), network.add_device("sim1", &[second])];
+    let [first, second] = ADDRESSES.map(|text| text.parse().expect("an IP address"));
+    let devices = [("sim0", first), ("sim1", second)].map(|(name, address)| {
+        let mut config = SimDeviceConfig::new(name, &[address]);
+        change(&mut config);
+        network.add_device_with(config)
+    });
     let provider = network.provider();
     let find = |address| find_port(&provider, PortQuery { address, device: None }).unwrap();
     (network, devices, [first, second].map(find))
@@ -231,6 +229,20 @@ pub(crate) async fn drive_until(ends: &mut [End; 2], condition: impl Fn(&[End; 2
         }
     };
     tokio::time::timeout(WAIT_MAX, driving).await.expect("the condition holds in time");
+}
+
+/// Drives both ends until a condition holds, letting the paused time pass.
+pub(crate) async fn pass_until(ends: &mut [End], condition: impl Fn(&[End]) -> bool) {
+    for _ in 0..STEPS_MAX {
+        let count: usize = ends.iter_mut().map(End::drive).sum();
+        if condition(ends) {
+            return;
+        }
+        if count == 0 {
+            tokio::time::sleep(STEP).await;
+        }
+    }
+    panic!("the condition does not hold after {STEPS_MAX} steps");
 }
 
 /// Bytes that differ by place and seed.

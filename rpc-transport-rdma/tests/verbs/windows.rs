@@ -199,6 +199,29 @@ async fn a_window_is_for_the_peer_of_its_queue_pair_alone() {
     }
 }
 
+/// Soft-RoCE's driver (`rxe_check_invalidate_mw`) does not look at the queue pair of a window whose
+/// key is taken away.
+#[tokio::test]
+async fn the_key_of_a_window_is_its_own_peers_to_take_away() {
+    for route in routes() {
+        if route.iter().any(|port| port.device.name().starts_with("rxe")) {
+            continue;
+        }
+        let mut ends = connected(&route);
+        let (binding, _buffer) = bind(&mut ends).await;
+        let remote = binding.remote();
+        let mut others = connected(&route);
+        let work = invalidating(&others[0], remote.key);
+        others[0].post_all(VecDeque::from([work]));
+        let probe = others[1].send(b"still there?");
+        drive_until(&mut others, |others| others[0].done.len() == 1).await;
+        others[1].post_all(VecDeque::from([probe]));
+        drive_until(&mut others, |others| others[1].done.len() == 1).await;
+        assert!(others[1].done[0].outcome.is_err(), "its queue pair has failed");
+        assert_reads(&mut ends, remote).await;
+    }
+}
+
 #[tokio::test]
 async fn windowed_memory_cannot_be_read_by_the_key_of_its_region() {
     for route in routes() {

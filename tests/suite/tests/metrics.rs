@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use farcall::metrics::Observer;
 use farcall::retry::{MethodConfig, RetryPolicy};
+use farcall::server::Admin;
 use farcall::sim::SimNetwork;
 use farcall::{Channel, Code, Method, Rdma, RdmaConfig, Request, Server};
 use farcall_suite::Probe;
@@ -23,6 +24,8 @@ use farcall_suite::proto::{
 use futures::stream;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rpc_core::client::untyped;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// No wait of this test is longer.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -261,4 +264,59 @@ async fn no_label_comes_from_a_peer_or_a_path() {
     let produce = ("grpc_method", "farcall.suite.Probe/Produce");
     becomes("grpc_server_call_duration_seconds_count", &[produce], 1.0).await;
     assert_eq!(sum("grpc_client_attempt_started_total", &other_calls), 4.0);
+}
+
+/// Returns the page for operators as text.
+async fn page(authority: &str) -> String {
+    let mut stream = TcpStream::connect(authority).await.unwrap();
+    let request = b"GET /debug/farcall HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut text = String::new();
+    tokio::time::timeout(LIMIT, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+    text
+}
+
+#[tokio::test]
+async fn fallbacks_are_counted_and_shown_by_reason() {
+    LazyLock::force(&EXPORTER);
+    let host = [Ipv4Addr::LOCALHOST.into()];
+    let networks = [(); 3].map(|()| SimNetwork::new(1));
+    let [both, without, down] =
+        networks.each_ref().map(|network| Rdma::simulated(network, RdmaConfig::default()));
+    networks[0].add_device("sim1", &host);
+    networks[2].add_device("sim2", &host).link_down();
+    let builder = Server::builder().rdma(&both).admin(Admin::loopback());
+    let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
+    let with = serve("rdma://127.0.0.1:0", server.clone()).await.replace("rdma://", "auto://");
+    let over_tcp = serve("tcp://127.0.0.1:0", server.clone()).await.replace("tcp://", "auto://");
+    let mut observer = Observer::new().server("fallbacks", &server);
+    let no_device = "the client says: rdma: there is no RDMA device";
+    let port_down = "the client says: rdma: port 1 of sim2 has the address 127.0.0.1 but is not \
+                     active (state 1)";
+    let not_offered = "rdma: not offered at the address where it listens; not tried again on this \
+                       connection";
+    let cases = [
+        (&with, &both, "rdma", "none", "-"),
+        (&with, &without, "tcp", "no_device", no_device),
+        (&with, &down, "tcp", "can_pass", port_down),
+        (&over_tcp, &both, "tcp", "lasting", not_offered),
+    ];
+    for (address, rdma, transport, fallback, reason) in cases {
+        let builder = Channel::builder(address.as_str()).unwrap().rdma(rdma);
+        let channel = builder.connect().await.unwrap();
+        // The server has the connection once it has answered. Other tests count calls of `Echo`.
+        ProbeStub::new(channel.clone()).digest(echo(100)).await.unwrap();
+        observer = observer.channel(&channel);
+        observer.observe();
+        for (name, whose) in [("server", "fallbacks"), ("client", address)] {
+            let key = if name == "server" { "server" } else { "grpc_target" };
+            let labels = [(key, whose), ("transport", transport), ("fallback", fallback)];
+            assert_eq!(sum(&format!("farcall_{name}_connections"), &labels), 1.0, "{labels:?}");
+        }
+        let page = page(address.trim_start_matches("auto://")).await;
+        let is_row = |line: &&str| line.contains(transport) && line.ends_with(reason);
+        assert!(page.contains("  why not RDMA\n"), "{page}");
+        assert_eq!(page.lines().filter(is_row).count(), 1, "{reason}\n{page}");
+    }
+    drop(observer);
 }

@@ -4,6 +4,7 @@
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use rpc_core::client::ClientConfig;
 use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_transport_rdma::sim::{SimCensus, lab};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -29,6 +30,19 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Longer than a receive slot.
 const LARGE_LEN: usize = 100_000;
+
+/// Commands of every kind.
+const COMMANDS: [SimVerb; 9] = [
+    SimVerb::AllocateWindow,
+    SimVerb::DeallocateWindow,
+    SimVerb::CreateQueuePair,
+    SimVerb::ModifyQueuePair,
+    SimVerb::DestroyQueuePair,
+    SimVerb::ModifyReceiveQueue,
+    SimVerb::RegisterMemory,
+    SimVerb::DeregisterMemory,
+    SimVerb::Query,
+];
 
 const IDEMPOTENT: usize = 0;
 const OTHER: usize = 1;
@@ -115,6 +129,60 @@ impl Rig {
     }
 }
 
+/// The calls of one caller, one after another.
+#[derive(Debug)]
+struct Caller {
+    method: usize,
+    answered: u32,
+    failed: u32,
+    slowest: Duration,
+}
+
+/// Callers of both methods, with small and with large messages.
+struct Load {
+    stop: watch::Sender<bool>,
+    callers: JoinSet<Caller>,
+}
+
+impl Load {
+    fn start(channel: &Channel) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut callers = JoinSet::new();
+        for caller in 0..16 {
+            let (channel, stopped) = (channel.clone(), stopped.clone());
+            let method = if caller % 2 == 0 { IDEMPOTENT } else { OTHER };
+            let len = if caller % 4 < 2 { 10 } else { LARGE_LEN };
+            callers.spawn(async move {
+                let mut this = Caller { method, answered: 0, failed: 0, slowest: Duration::ZERO };
+                while !*stopped.borrow() {
+                    let at = Instant::now();
+                    match echo(&channel, method, len).await {
+                        Ok(()) => this.answered += 1,
+                        Err(status) => {
+                            assert_eq!(status.code(), Code::Unavailable, "{status}");
+                            this.failed += 1;
+                        }
+                    }
+                    this.slowest = this.slowest.max(at.elapsed());
+                    sleep(Duration::from_millis(5)).await;
+                }
+                this
+            });
+        }
+        Self { stop, callers }
+    }
+
+    async fn end(self) -> Vec<Caller> {
+        self.stop.send_replace(true);
+        self.callers.join_all().await
+    }
+}
+
+fn p99(took: &mut [Duration]) -> Duration {
+    took.sort();
+    took[took.len() * 99 / 100]
+}
+
 #[tokio::test(start_paused = true)]
 async fn small_calls_do_not_wait_for_windows_of_others() {
     let rig = Rig::start("commands-windows", RkeyScope::Window);
@@ -139,11 +207,70 @@ async fn small_calls_do_not_wait_for_windows_of_others() {
         }
     }
     assert!(before.elapsed() >= delay, "windows take their time: {:?}", before.elapsed());
-    took.sort();
-    let p99 = took[took.len() * 99 / 100];
-    assert!(took.len() >= 20 && p99 < Duration::from_millis(1), "{took:?}");
+    assert!(took.len() >= 20 && p99(&mut took) < Duration::from_millis(1), "{took:?}");
     drop((busy, quick));
     rig.end().await;
+}
+
+/// The goal R17, for commands of every kind.
+#[tokio::test(start_paused = true)]
+async fn small_calls_do_not_wait_for_slow_firmware() {
+    let rig = Rig::start("commands-slow", RkeyScope::Window);
+    rig.network.set_latency(Duration::ZERO..=Duration::ZERO);
+    let quick = rig.connect().await;
+    let delay = Duration::from_millis(20);
+    for verb in COMMANDS {
+        rig.device.set_command_delay(verb, delay);
+    }
+    let (before, took) = (Instant::now(), RefCell::new(Vec::new()));
+    let measured = async {
+        loop {
+            let at = Instant::now();
+            echo(&quick, IDEMPOTENT, 10).await.unwrap();
+            took.borrow_mut().push(at.elapsed());
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // Others come, make large calls and go, for which the device has commands of all kinds.
+    let others = async {
+        for _ in 0..4 {
+            let busy = rig.connect().await;
+            let calls = (0..8).map(|_| echo(&busy, IDEMPOTENT, LARGE_LEN));
+            futures::future::try_join_all(calls).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = measured => {}
+        () = others => {}
+    }
+    assert!(before.elapsed() >= 4 * delay, "commands take their time: {:?}", before.elapsed());
+    let mut took = took.into_inner();
+    assert!(took.len() >= 100 && p99(&mut took) < Duration::from_millis(1), "{took:?}");
+    for verb in COMMANDS {
+        rig.device.set_command_delay(verb, Duration::ZERO);
+    }
+    drop(quick);
+    rig.end().await;
+}
+
+/// The goal S14.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_blinks_under_load_fails_no_call() {
+    for rkey_scope in [RkeyScope::Region, RkeyScope::Window] {
+        let rig = Rig::start("commands-blink", rkey_scope);
+        let channel = rig.connect().await;
+        let load = Load::start(&channel);
+        for _ in 0..10 {
+            rig.device.flap(Duration::from_millis(100));
+            sleep(Duration::from_millis(500)).await;
+        }
+        for caller in load.end().await {
+            assert!(caller.answered > 20 && caller.failed == 0, "{caller:?}");
+        }
+        assert_eq!(channel.info().unwrap().transport, "rdma");
+        drop(channel);
+        rig.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,37 +278,13 @@ async fn every_call_ends_over_firmware_that_hangs() {
     for rkey_scope in [RkeyScope::Region, RkeyScope::Window] {
         let rig = Rig::start("commands-hang", rkey_scope);
         let channel = rig.connect().await;
-        let (stop, stopped) = tokio::sync::watch::channel(false);
-        let mut callers = JoinSet::new();
-        for caller in 0..16 {
-            let (channel, stopped) = (channel.clone(), stopped.clone());
-            let method = if caller % 2 == 0 { IDEMPOTENT } else { OTHER };
-            let len = if caller % 4 < 2 { 10 } else { LARGE_LEN };
-            callers.spawn(async move {
-                let (mut slowest, mut failed) = (Duration::ZERO, 0);
-                while !*stopped.borrow() {
-                    let at = Instant::now();
-                    match echo(&channel, method, len).await {
-                        Ok(()) => {}
-                        Err(status) => {
-                            assert_eq!(status.code(), Code::Unavailable, "{status}");
-                            failed += 1;
-                        }
-                    }
-                    slowest = slowest.max(at.elapsed());
-                    sleep(Duration::from_millis(5)).await;
-                }
-                (method, slowest, failed)
-            });
-        }
+        let load = Load::start(&channel);
         sleep(Duration::from_millis(100)).await;
         let hold = rig.device.hang_firmware();
         rig.device.link_down();
         sleep(Duration::from_secs(2)).await;
         assert_eq!(channel.info().unwrap().transport, "inproc");
-        stop.send_replace(true);
-        while let Some(ended) = callers.join_next().await {
-            let (method, slowest, failed) = ended.unwrap();
+        for Caller { method, slowest, failed, .. } in load.end().await {
             assert!(slowest < Duration::from_secs(1), "a call took {slowest:?}");
             assert!(method == OTHER || failed == 0, "an idempotent call failed");
         }

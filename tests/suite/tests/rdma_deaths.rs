@@ -81,7 +81,7 @@ impl Scene {
         network.panic_on_violation();
         let mut device = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
         device.receive_drain = drain;
-        lab::add_device(&network, device);
+        network.add_device_with(device);
         let mut faults = SimFaults::default();
         change(&mut faults);
         network.set_faults(faults.clone());

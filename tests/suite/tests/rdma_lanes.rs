@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LANES: u16 = 3;
 
 fn rdma(network: &SimNetwork) -> Rdma {
-    Rdma::simulated(network, RdmaConfig::default().with_lanes(LANES))
+    Rdma::simulated(network, RdmaConfig::default().with_lanes(Some(LANES)))
 }
 
 async fn run(network: &SimNetwork) {

@@ -1,5 +1,6 @@
 //! A device whose READs may complete short: it is declined with the evidence, and where it is
-//! allowed, what a READ leaves out is never what another connection received.
+//! allowed, what a READ leaves out is never what another connection received. One whose READs
+//! bring wrong bytes without a word carries no call.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
@@ -12,7 +13,7 @@ use farcall_suite::OneServer as _;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
-use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
+use rpc_transport_rdma::sim::SimDeviceConfig;
 
 const DEFECT: &str = "this driver reports READs as complete that are not";
 
@@ -23,7 +24,7 @@ fn network() -> SimNetwork {
     let network = SimNetwork::new(1);
     let mut device = SimDeviceConfig::new("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     device.read_defect = Some(DEFECT.to_owned());
-    lab::add_device(&network, device);
+    network.add_device_with(device);
     network
 }
 
@@ -91,4 +92,25 @@ async fn a_short_read_never_exposes_another_connections_bytes() {
     assert!(network.counters().short_reads > CALLS / 5, "{:?}", network.counters());
     assert_eq!(foreign, 0, "bytes of another connection were handed to the application");
     assert_eq!(network.violations(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_go_over_tcp_where_reads_bring_wrong_bytes() {
+    let [mut short, mut corrupt, mut stale] = [(); 3].map(|()| SimFaults::default());
+    (short.short_read, corrupt.corrupt_read, stale.stale_read) = (1.0, 1.0, 1.0);
+    for faults in [short, corrupt, stale] {
+        let network = SimNetwork::new(1);
+        network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+        network.set_faults(faults.clone());
+        let [server, client] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
+        let address = serve("auto", &server).await;
+        let channel = Channel::builder(&address).unwrap().rdma(&client).connect().await.unwrap();
+        let info = channel.info().unwrap();
+        let reason = info.fallback.unwrap_or_default();
+        assert_eq!(info.transport, "tcp", "{faults:?}");
+        assert!(reason.contains("READs bring wrong bytes"), "{reason}");
+        let request = ProduceRequest { seed: 7, len: 100_000 };
+        let reply = ProbeStub::new(channel).produce(request).await.unwrap().into_inner();
+        assert!(reply.payload == payload(7, 100_000), "{faults:?}");
+    }
 }

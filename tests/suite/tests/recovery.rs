@@ -17,7 +17,7 @@ use farcall::{
     Rdma, RdmaConfig, Request, Response, Server, Service, ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
-use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
+use rpc_transport_rdma::sim::SimDeviceConfig;
 use tokio::task::JoinHandle;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -209,7 +209,7 @@ async fn a_device_that_has_queue_pairs_again_is_used() {
     // Both ends of one connection, with a queue for READs each.
     config.attributes.queue_pairs_max = 4;
     let network = SimNetwork::new(11);
-    drop(lab::add_device(&network, config));
+    drop(network.add_device_with(config));
     let client = RdmaConfig::default().with_read_queue_pairs(1);
     let rig = Rig::with(network, client.clone(), client);
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
@@ -266,7 +266,7 @@ async fn reads_that_are_not_trusted_are_not_tried_again() {
     let network = SimNetwork::new(11);
     let mut config = SimDeviceConfig::new("sim0", &[HERE]);
     config.read_defect = Some("they end short".to_owned());
-    drop(lab::add_device(&network, config));
+    drop(network.add_device_with(config));
     let rig = Rig::with(network, RdmaConfig::default(), RdmaConfig::default());
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
     let channel = rig.channel(&address);

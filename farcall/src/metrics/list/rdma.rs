@@ -25,6 +25,9 @@ declare! { RDMA {
     LANE_MISSING = gauge "farcall.rdma.lane.missing_slots", Count, LANE,
         "Receive slots that may be lost with dead queue pairs.",
         "Does a lane lose slots? At a tenth, it accepts no new connections.";
+    LANE_QUEUE_PAIRS = gauge "farcall.rdma.lane.queue_pairs", Count, LANE,
+        "Queue pairs of a lane's connections, and those made ahead.",
+        "How close is the device to its limit of queue pairs?";
     LANE_SEND_SLOTS = gauge "farcall.rdma.lane.send_slots_in_use", Count, LANE,
         "Send slots that hold a message.",
         "Does the device keep up with posted messages?";
@@ -55,6 +58,12 @@ declare! { RDMA {
     DEVICE_COMMANDS = gauge "farcall.rdma.device.commands", Count, DEVICE,
         "Firmware commands of a device that wait or are carried out.",
         "Is the firmware slow, or does it hang?";
+    DEVICE_SLOWEST = gauge "farcall.rdma.device.slowest_command", Seconds, DEVICE,
+        "Longest firmware command since the device was opened; 0 while none took 100 ms.",
+        "Was the firmware slow, or did it hang?";
+    DEVICE_LOCKED = gauge "farcall.rdma.locked_bytes", Bytes, DEVICE,
+        "Bytes that the process has locked: registered memory, and on hardware the queues.",
+        "How close is the memlock limit?";
     DEVICE_EVENTS = counter "farcall.rdma.device.events", Count, &["device", "event"],
         "Events of a device, by kind.",
         "Did a port go down, or a queue fail?";

@@ -6,7 +6,7 @@ use std::fmt::{self, Debug};
 use std::time::Duration;
 
 pub use numbers::{
-    CountOrAll, CountOrOff, OptionalMode, OptionalSize, Size, SizeOrNever, SizeOrOff,
+    CountOrAll, CountOrAuto, CountOrOff, OptionalMode, OptionalSize, Size, SizeOrNever, SizeOrOff,
 };
 
 /// A value of a file that was parsed, and not read as that of a setting yet.

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::thread;
 
-use super::{Format, Mismatch, OFF, Raw, Units};
+use super::{Format, Mismatch, OFF, Raw, Units, Value as _};
 
 /// Permissions of a file in octal digits, which may be absent.
 #[derive(Debug)]
@@ -32,6 +32,30 @@ pub struct CountOrOff;
 /// A count, or "all" for as many as the process may use processors.
 #[derive(Debug)]
 pub struct CountOrAll;
+
+/// A count, or "auto" for one that depends on the host.
+#[derive(Debug)]
+pub struct CountOrAuto;
+
+impl Format<Option<u16>> for CountOrAuto {
+    type Inner = u16;
+
+    fn inner(value: &Option<u16>) -> Option<&u16> {
+        value.as_ref()
+    }
+
+    fn read(raw: &Raw<'_>, units: &Units) -> Result<Option<u16>, Mismatch> {
+        match raw {
+            Raw::Text("auto") => Ok(None),
+            Raw::Text(text) => Err(format!("`{text}` is neither a number nor \"auto\"").into()),
+            _ => u16::read(raw, units).map(Some),
+        }
+    }
+
+    fn write(value: &Option<u16>) -> Option<String> {
+        Some(value.map_or_else(|| "\"auto\"".to_owned(), |count| count.to_string()))
+    }
+}
 
 impl Format<u32> for CountOrAll {
     type Inner = u32;

@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rpc_core::Deadline;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -110,38 +109,12 @@ impl Cache {
     }
 }
 
-/// A worker, held for a moment by a task that must not wait for firmware. If its core lets go of it
-/// meanwhile, this is the last handle, and the worker's memory is deregistered with it: on a thread
-/// that may wait.
-pub(super) struct HeldWorker(Option<Arc<WorkerShared>>);
-
-impl HeldWorker {
-    pub(super) fn new(worker: Arc<WorkerShared>) -> Self {
-        Self(Some(worker))
-    }
-
-    /// Returns the worker. There is one until this is dropped.
-    pub(super) fn get(&self) -> Option<&Arc<WorkerShared>> {
-        self.0.as_ref()
-    }
-}
-
-impl Drop for HeldWorker {
-    fn drop(&mut self) {
-        let Some(last) = self.0.take().and_then(Arc::into_inner) else { return };
-        if let Ok(runtime) = Handle::try_current() {
-            drop(runtime.spawn_blocking(move || drop(last)));
-        }
-    }
-}
-
 impl Opened {
     /// The workers that have not ended. One that was told to stop counts as ended although its task
     /// may not have run since: waiting for its end could take for ever.
-    pub(super) fn live(&self) -> impl Iterator<Item = HeldWorker> {
-        let workers = self.workers.iter().filter_map(Weak::upgrade).map(HeldWorker::new);
-        let is_live = |worker: &Arc<WorkerShared>| !worker.is_dead() && !worker.stop.is_cancelled();
-        workers.filter(move |worker| worker.get().is_some_and(is_live))
+    pub(super) fn live(&self) -> impl Iterator<Item = Arc<WorkerShared>> {
+        let workers = self.workers.iter().filter_map(Weak::upgrade);
+        workers.filter(|worker| !worker.is_dead() && !worker.stop.is_cancelled())
     }
 }
 
@@ -160,7 +133,7 @@ impl SharedCache {
     }
 
     /// The workers of an opening that have not ended.
-    pub(super) fn workers(&self, device: &Device) -> Vec<HeldWorker> {
+    pub(super) fn workers(&self, device: &Device) -> Vec<Arc<WorkerShared>> {
         let cache = self.cache();
         let opened = cache.opened.get(device.name());
         let opened = opened.filter(|opened| opened.device.is_same(device));
@@ -176,9 +149,8 @@ impl SharedCache {
         }
         let opened = cache.opened.get_mut(device.name())?;
         let live: Vec<_> = opened.live().collect();
-        let live = || live.iter().flat_map(HeldWorker::get);
-        opened.workers = live().map(Arc::downgrade).collect();
-        if let Some(worker) = live().next() {
+        opened.workers = live.iter().map(Arc::downgrade).collect();
+        if let Some(worker) = live.first() {
             return Some(worker.stop.clone());
         }
         let removed = cache.opened.remove(device.name());
@@ -191,7 +163,7 @@ impl SharedCache {
     }
 
     /// Lets go of an opening and gives the workers that it still had.
-    pub(super) fn remove(&self, device: &Device) -> Vec<HeldWorker> {
+    pub(super) fn remove(&self, device: &Device) -> Vec<Arc<WorkerShared>> {
         let workers = self.workers(device);
         let removed = {
             let mut cache = self.cache();
@@ -356,6 +328,8 @@ mod tests {
             is_open: true,
             lane_count: 1,
             pending_commands: 0,
+            slowest_command: Duration::ZERO,
+            locked_bytes: 0,
             events: counts.0,
         };
         assert_eq!(status.event_count(AsyncEventKind::PortError), 2);

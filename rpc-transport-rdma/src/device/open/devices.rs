@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::cache::{OnLost, Opened, SharedCache, Wanted};
+use super::searching::{Searches, WAIT_MAX};
 use super::watch::Watch;
 use crate::device::{
     DeviceError, DeviceSurvey, FoundPort, PortName, Search, SurveyError, UsablePorts, find_port_by,
@@ -23,9 +25,8 @@ pub(crate) struct Devices {
     names: Vec<String>,
     choice: PortChoice,
     gid_index: Option<u8>,
-    /// Held while devices are opened to look for a port, so that handshakes that come together look
-    /// once. Its holder is on a thread that may block.
-    searching: Mutex<()>,
+    /// Those that open devices, on threads that may block.
+    searches: Searches,
     pub(super) shared: Arc<SharedCache>,
 }
 
@@ -37,8 +38,8 @@ impl Devices {
         let usable = UsablePorts { names, gid_index: config.gid_index };
         let shared = Arc::new(SharedCache { cache: Mutex::default(), on_lost, usable });
         let (names, choice) = (config.devices.clone(), config.port_choice);
-        let (gid_index, searching) = (config.gid_index, Mutex::default());
-        Self { provider, names, choice, gid_index, searching, shared }
+        let (gid_index, searches) = (config.gid_index, Searches::default());
+        Self { provider, names, choice, gid_index, searches, shared }
     }
 
     /// Finds the port for a connection's local address. Where the peer's is known, an address that
@@ -59,8 +60,7 @@ impl Devices {
         if let Some(known) = self.shared.cache().known(wanted) {
             return known;
         }
-        // A search that panicked has left nothing behind.
-        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _searching = self.searches.begin(WAIT_MAX).map_err(Arc::new)?;
         let generation = {
             let cache = self.shared.cache();
             // Another search may have ended while this one waited for it.
@@ -89,7 +89,7 @@ impl Devices {
     /// [`DeviceError`] says what was found.
     pub(crate) fn usable(&self) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
         // Beside searches for a port, two would open each device twice.
-        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _searching = self.searches.begin(WAIT_MAX)?;
         let which = UsablePorts { names: self.port_names()?, gid_index: self.gid_index };
         let usable = usable_ports(&*self.provider, &which, |name| self.open(name));
         match &usable {
@@ -111,7 +111,8 @@ impl Devices {
     ///
     /// [`SurveyError`] if the devices cannot be listed.
     pub(crate) fn survey(&self) -> Result<Vec<DeviceSurvey>, SurveyError> {
-        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        // It describes each device by itself, those that do not answer included.
+        let _searching = self.searches.begin(WAIT_MAX).ok();
         let look = |DeviceInfo { name }| {
             let opened = self.open(&name);
             DeviceSurvey::new(name, opened)
@@ -163,15 +164,32 @@ impl Devices {
         let mut names: Vec<_> = cache.counts.keys().chain(cache.opened.keys()).collect();
         names.sort();
         names.dedup();
-        let status = names.into_iter().map(|name| DeviceStatus {
-            device: name.clone(),
-            is_open: cache.opened.contains_key(name),
-            lane_count: cache.opened.get(name).map_or(0, |opened| opened.live().count()),
-            pending_commands: (cache.opened.get(name))
-                .map_or(0, |opened| opened.device.commands().pending()),
-            events: cache.counts.get(name).cloned().unwrap_or_default().0,
+        let known = names.into_iter().map(|name| {
+            let opened = cache.opened.get(name);
+            let status = DeviceStatus {
+                device: name.clone(),
+                is_open: opened.is_some(),
+                lane_count: opened.map_or(0, |opened| opened.live().count()),
+                pending_commands: 0,
+                slowest_command: Duration::ZERO,
+                locked_bytes: 0,
+                events: cache.counts.get(name).cloned().unwrap_or_default().0,
+            };
+            (status, opened.map(|opened| opened.device.clone()))
         });
-        status.collect()
+        let known: Vec<_> = known.collect();
+        drop(cache);
+        // Without the cache, which tasks of a runtime wait for: the system is asked.
+        let ask = |(status, device): (DeviceStatus, Option<Device>)| match device {
+            None => status,
+            Some(device) => DeviceStatus {
+                pending_commands: device.commands().pending(),
+                slowest_command: device.commands().slowest(),
+                locked_bytes: device.lockable_memory().locked,
+                ..status
+            },
+        };
+        known.into_iter().map(ask).collect()
     }
 }
 

@@ -10,6 +10,7 @@ mod cache;
 mod devices;
 mod inquiry;
 mod response;
+mod searching;
 mod watch;
 
 pub(crate) use cache::OnLost;

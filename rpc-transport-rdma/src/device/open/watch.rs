@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
-use crate::device::open::cache::{HeldWorker, SharedCache};
+use crate::device::open::cache::SharedCache;
 use crate::device::open::inquiry::{Inquiry, PORT_GRACE};
 use crate::device::open::response::{Response, response};
 use crate::device::{FoundPort, ports_of};
@@ -138,10 +138,12 @@ impl Watch {
                 // No new connection finds the port while it is down.
                 self.watched.shared.forget();
                 self.inquiry.suspect(port, Instant::now());
+                self.watched.each_worker(WorkerShared::flush_spares);
                 0
             }
             Response::CheckAddresses => {
                 self.watched.shared.forget();
+                self.watched.each_worker(WorkerShared::flush_spares);
                 return self.inquiry.check_addresses(kind);
             }
             Response::EndQueuePair(number) => self.watched.end_queue_pair(number, event),
@@ -290,8 +292,8 @@ impl Watched {
     }
 }
 
-fn each_of(workers: &[HeldWorker], mut act: impl FnMut(&WorkerShared)) {
-    workers.iter().flat_map(HeldWorker::get).for_each(|worker| act(worker));
+fn each_of(workers: &[Arc<WorkerShared>], act: impl FnMut(&WorkerShared)) {
+    workers.iter().map(|worker| &**worker).for_each(act);
 }
 
 /// Also when the runtime goes away: no task would wait for the device's events.
@@ -301,42 +303,5 @@ impl Drop for Watch {
             return;
         }
         self.watched.let_go(&rpc_core::transport::task_dropped());
-    }
-}
-
-#[cfg(all(test, feature = "sim"))]
-mod tests {
-    use tokio::runtime::Builder;
-
-    use super::*;
-    use crate::RdmaConfig;
-    use crate::sim::SimNetwork;
-    use crate::worker::Worker;
-
-    /// Its task has ended with its core, and the list of workers lets go of it while an event is
-    /// handled.
-    #[test]
-    fn a_worker_that_goes_meanwhile_is_freed_where_it_may_wait() {
-        let network = SimNetwork::new(0);
-        network.add_device("sim", &[[10, 0, 0, 1].into()]);
-        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let core = Builder::new_current_thread().enable_all().build().unwrap();
-        let worker = {
-            let _inside = core.enter();
-            let device = Device::open(&network.provider(), "sim").unwrap();
-            Worker::start(&device, &RdmaConfig::default()).unwrap()
-        };
-        drop(core);
-        let shared = Arc::clone(&worker.shared);
-        let mut worker = Some(worker);
-        runtime.block_on(async {
-            let _on_lane = on_lane();
-            let held = HeldWorker::new(shared);
-            drop((worker.take(), held));
-        });
-        // Waits for its blocking threads.
-        drop(runtime);
-        assert_eq!(network.violations(), []);
-        assert_eq!(crate::sim::lab::census(&network).regions, 0);
     }
 }

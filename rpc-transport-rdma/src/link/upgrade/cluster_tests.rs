@@ -41,7 +41,7 @@ async fn a_device_that_answers_no_query_is_skipped() {
             let checked = upgrade.check(None).map_err(|declined| declined.reason);
             assert_eq!(checked, Ok("good:1 (10.0.0.1)".to_owned()), "{query:?}");
             let prepared = upgrade.prepare(&addresses(), None);
-            let device = prepared.map(|end| end.queue_pair.port().device.name().to_owned());
+            let device = prepared.map(|end| end.queues.messages().port().device.name().to_owned());
             assert_eq!(device.map_err(|declined| declined.reason), Ok("good".to_owned()));
         }
     }
@@ -70,7 +70,7 @@ async fn a_sick_port_hides_no_other_port_of_its_device() {
     sim.fail_queries(SimQuery::Port(1), Some(libc::EINVAL));
     let upgrade = upgrade(&network, RdmaConfig::default());
     let prepared = upgrade.prepare(&addresses(), None).map_err(|declined| declined.reason);
-    assert_eq!(prepared.map(|end| end.queue_pair.port().number), Ok(2));
+    assert_eq!(prepared.map(|end| end.queues.messages().port().number), Ok(2));
 }
 
 /// The table of a host whose bond and VXLAN have one address (UCX#9484).
@@ -86,7 +86,7 @@ fn with_equal_gids() -> (SimNetwork, RdmaUpgrade) {
 
 fn chosen(upgrade: &RdmaUpgrade) -> u8 {
     let prepared = upgrade.prepare(&addresses(), None).map_err(|declined| declined.reason);
-    prepared.unwrap().queue_pair.port().gid_index
+    prepared.unwrap().queues.messages().port().gid_index
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn the_route_decides_among_devices_with_equal_gids() {
     let upgrade = upgrade(&network, RdmaConfig::default());
     network.route_to(PEER.into(), BOND);
     let prepared = upgrade.prepare(&addresses(), None).map_err(|declined| declined.reason);
-    assert_eq!(prepared.unwrap().queue_pair.port().device.name(), "host");
+    assert_eq!(prepared.unwrap().queues.messages().port().device.name(), "host");
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ async fn a_device_that_no_worker_was_made_on_is_closed() {
     let rig = Rig::new();
     rig.sim.limit_registered_bytes(0);
     assert!(rig.declined().is_some());
-    assert_eq!(rig.sim.openings(), (1, 0));
+    until("it is closed", || rig.sim.openings() == (1, 0)).await;
 }
 
 /// Such a runtime drops a spawned task at once, in the thread that spawns it. A thread that

@@ -34,6 +34,13 @@ impl Rig {
         self.upgrade.lanes().iter().map(|lane| lane.connection_count).collect()
     }
 
+    /// The entries of the lanes' completion queues, in the order in which they were made.
+    fn capacities(&self) -> Vec<u32> {
+        self.device.enter(|state, _| {
+            state.completion_queues.values().map(|queue| queue.capacity).collect()
+        })
+    }
+
     /// The completion vectors of the lanes, in the order in which they were made.
     fn vectors(&self) -> Vec<u32> {
         self.device
@@ -62,14 +69,66 @@ async fn the_257th_connection_is_on_a_second_lane() {
 }
 
 #[tokio::test]
+async fn connections_past_1024_of_a_device_are_lean() {
+    let rig = Rig::new(RdmaConfig { lanes: Some(8), ..RdmaConfig::default() });
+    let mut ends: Vec<_> = (0..1024).map(|_| rig.prepare()).collect();
+    let read_ends = |end: &LocalEnd| end.conn_params().read_ends.len();
+    assert!(ends.iter().all(|end| read_ends(end) == 2));
+    let lean = rig.prepare();
+    assert_eq!(read_ends(&lean), 1);
+    // Its messages' queue pair has 50 requests and the drain WR, and that for READs 4.
+    let claimed =
+        |rig: &Rig| -> u32 { rig.upgrade.lanes().iter().map(|lane| lane.claimed_entries).sum() };
+    let before = claimed(&rig);
+    let other = rig.prepare();
+    assert_eq!(claimed(&rig) - before, 50 + 1 + 4 + 1);
+    drop((lean, other));
+    ends.pop();
+    assert_eq!(read_ends(&rig.prepare()), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_past_1024_connections_have_queues_for_lean_ones() {
+    let rig = Rig::new(RdmaConfig::default());
+    let mut ends: Vec<_> = (0..1024).map(|_| rig.prepare()).collect();
+    ends.push(rig.prepare());
+    // The slots, and for each of 256 connections its requests, its READs, and a drain WR for each
+    // of its queue pairs.
+    let [full, lean] = [1024 + 256 * (96 + 1 + 2 * (8 + 1)), 1024 + 256 * (50 + 1 + 4 + 1)];
+    assert_eq!(rig.capacities(), [full, full, full, full, lean]);
+    // A lane that is made for fewer is as the first ones were.
+    drop(ends.drain(100..).collect::<Vec<_>>());
+    tokio::time::sleep(2 * TRIM_INTERVAL).await;
+    assert_eq!(rig.capacities(), [full]);
+    ends.extend((100..=256).map(|_| rig.prepare()));
+    assert_eq!(rig.capacities(), [full; 2]);
+}
+
+#[tokio::test]
 async fn lanes_of_the_configuration_lie_on_vectors_in_a_row() {
-    let rig = Rig::new(RdmaConfig { lanes: 12, receive_slots: 64, ..RdmaConfig::default() });
+    let rig = Rig::new(RdmaConfig { lanes: Some(12), receive_slots: 64, ..RdmaConfig::default() });
     let ends: Vec<_> = (0..24).map(|_| rig.prepare()).collect();
     assert_eq!(rig.counts(), [2; 12]);
     let vectors = rig.vectors();
     let expected: Vec<_> = (0..12).map(|lane| (vectors[0] + lane) % 8).collect();
     assert_eq!(vectors, expected);
     drop(ends);
+}
+
+#[tokio::test]
+async fn auto_lanes_are_as_many_as_processors_without_a_limit() {
+    let lanes = |limit: Option<u64>| {
+        let rig = Rig::new(RdmaConfig { lanes: None, receive_slots: 64, ..RdmaConfig::default() });
+        rig.network.set_faults(SimFaults { memory_lock_bytes: limit, ..SimFaults::default() });
+        let ends: Vec<_> = (0..9).map(|_| rig.prepare()).collect();
+        let lanes = rig.counts().len();
+        drop(ends);
+        lanes
+    };
+    // The node of a device in software is not known.
+    let processors = crate::device::Topology::current().processors_near("sim");
+    assert_eq!(lanes(None), processors.min(8));
+    assert_eq!(lanes(Some(1 << 30)), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

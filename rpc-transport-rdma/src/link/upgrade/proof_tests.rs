@@ -311,8 +311,17 @@ async fn want_of_memory_neither_narrows_nor_pauses_a_path() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_bytes_pause_their_pair_alone() {
+    for faults in [
+        SimFaults { short_read: 1.0, ..SimFaults::default() },
+        SimFaults { corrupt_read: 1.0, ..SimFaults::default() },
+        SimFaults { stale_read: 1.0, ..SimFaults::default() },
+    ] {
+        wrong_bytes_pause_their_pair(faults).await;
+    }
+}
+
+async fn wrong_bytes_pause_their_pair(faults: SimFaults) {
     let cluster = Cluster::new(&RdmaConfig::default());
-    let faults = SimFaults { short_read: 1.0, ..SimFaults::default() };
     cluster.network.set_faults(faults);
     let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
     assert!(reason.contains("READs bring wrong bytes"), "{reason}");
@@ -330,6 +339,21 @@ async fn wrong_bytes_pause_their_pair_alone() {
     assert!(cluster.connect(3).await.is_ok(), "another peer is not concerned");
     tokio::time::advance(Duration::from_secs(61)).await;
     assert!(cluster.connect(2).await.is_ok());
+}
+
+/// Memory of earlier proofs is used again, and may have the right bytes.
+#[tokio::test(start_paused = true)]
+async fn a_stale_read_is_found_after_earlier_proofs() {
+    let cluster = Cluster::new(&RdmaConfig::default());
+    for host in [2, 2, 3] {
+        drop(cluster.connect(host).await.unwrap());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    cluster.network.set_faults(SimFaults { stale_read: 1.0, ..SimFaults::default() });
+    for host in [2, 3] {
+        let reason = cluster.connect(host).await.map(|_| ()).unwrap_err();
+        assert!(reason.contains("READs bring wrong bytes"), "{reason}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -397,6 +421,51 @@ async fn a_server_without_a_class_has_its_clients() {
         assert_eq!(paths.map(|path| path.peer_traffic_class), [Some(theirs), Some(ours)]);
         // Those of READs have it, too.
         assert_eq!(cluster.classes(), [[ours; 3], [theirs; 3]].concat());
+    }
+}
+
+/// Ends on ports of class 106, and a network that loses packets of others.
+fn lossy_cluster(lossy_class: f64, classes: [Option<u8>; 2]) -> Cluster {
+    let mut cluster = Cluster::with(&RdmaConfig::default(), |_, device| {
+        device.ports[0].traffic_class = 106;
+    });
+    [
+        cluster.client.config.connect.traffic_class,
+        cluster.servers[0].config.connect.traffic_class,
+    ] = classes;
+    cluster.network.set_faults(SimFaults { lossy_class, ..SimFaults::default() });
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_class_of_the_port_rides_lossless() {
+    // The other has the same DSCP.
+    for class in [None, Some(104)] {
+        let cluster = lossy_cluster(1.0, [class; 2]);
+        let joined = cluster.connect(2).await.unwrap();
+        assert!(joined.exchange(4000).await && joined.exchange(LARGE_LEN).await);
+        let counters = cluster.network.counters();
+        assert_eq!((counters.lost, counters.timeouts), (0, 0));
+        assert!(counters.sent_by_class.keys().eq([&class.unwrap_or(106)]), "{counters:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_class_meets_losses() {
+    // The server has its client's, or one of its own for answers and what it sends.
+    for (classes, lossy) in [([Some(8), None], 8), ([None, Some(16)], 16)] {
+        let cluster = lossy_cluster(1.0, classes);
+        let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
+        assert!(reason.contains("does not answer"), "{classes:?}: {reason}");
+        let cluster = lossy_cluster(0.2, classes);
+        let joined = cluster.connect(2).await.unwrap();
+        for _ in 0..10 {
+            assert!(joined.exchange(4000).await && joined.exchange(LARGE_LEN).await);
+        }
+        let counters = cluster.network.counters();
+        assert!(counters.lost_by_class.keys().eq([&lossy]), "{counters:?}");
+        assert!(counters.lost_by_class[&lossy] < counters.sent_by_class[&lossy]);
+        assert!(counters.timeouts > 0, "{counters:?}");
     }
 }
 

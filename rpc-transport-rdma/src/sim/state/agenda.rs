@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Nanoseconds since the network began.
-pub(crate) type Nanos = u64;
+use super::lag_port::LagPortId;
+use super::numbers::Nanos;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -20,13 +20,15 @@ pub(crate) enum Event {
     Flush { queue_pair: u32 },
     /// Flushes the receive in progress of a queue pair in the error state, which was its last.
     LastReceive { queue_pair: u32 },
+    /// The queue pairs of a device's LAG ports that were lost move to others.
+    MoveLagPorts { device: usize },
     /// The link of a device comes back.
     LinkUp { device: usize },
     /// The event of a completion queue that was armed comes through.
     Notify { completion_queue: u32 },
 }
 
-/// A request of a queue pair on the wire.
+/// A request of a queue pair on the wire, or its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packet {
     pub(crate) queue_pair: u32,
@@ -34,6 +36,10 @@ pub(crate) struct Packet {
     pub(crate) sequence: u32,
     /// Packets of an earlier attempt mean nothing.
     pub(crate) attempt: u32,
+    /// LAG port of its sender.
+    pub(crate) lag_port: LagPortId,
+    /// Traffic class of its sender.
+    pub(crate) traffic_class: u8,
 }
 
 /// An answer of a peer.

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::agenda::{Agenda, Event, Nanos};
-use super::numbers::nanos;
+use super::agenda::{Agenda, Event, Packet};
+use super::lag_port::LagPort;
+use super::numbers::{Nanos, nanos};
 use super::queue_pair::QueuePairState;
 use crate::AsyncEventKind;
 use crate::sim::SimVerb;
@@ -26,6 +27,9 @@ use crate::sim::violation::SimViolation;
 use crate::sys::provider::{
     AsyncEvent, LockedMemory, PartialPost, RawCompletion, RawSend, VerbsError,
 };
+
+/// Bits of a traffic class that are not its DSCP.
+const ECN_BITS: u32 = 2;
 
 /// One-way latency of a switched network within a rack.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
@@ -52,6 +56,8 @@ pub(crate) struct NetworkState {
     wakes: Vec<Waker>,
     violations: Vec<SimViolation>,
     reported: usize,
+    /// Number of violations that a test has read.
+    read: usize,
 }
 
 /// The record of a device that a test plays, and what it refuses. Other devices leave it empty.
@@ -87,6 +93,8 @@ pub(crate) struct Script {
 pub(crate) struct DeviceState {
     pub(crate) config: SimDeviceConfig,
     pub(crate) is_link_up: bool,
+    /// The LAG ports of each port.
+    pub(crate) lag_ports: Vec<Vec<LagPort>>,
     pub(crate) is_lost: bool,
     /// Error numbers of the queries that fail.
     pub(crate) failing_queries: BTreeMap<SimQuery, i32>,
@@ -118,6 +126,8 @@ pub(crate) struct ContextState {
     /// Of a device that was lost since; it stays so when the device is back.
     pub(crate) is_dead: bool,
     pub(crate) events: VecDeque<AsyncEvent>,
+    /// Number of queue pairs that were created, which take LAG ports in turn.
+    pub(crate) queue_pairs_made: usize,
 }
 
 /// A task that waits, and when it looks again by itself.
@@ -150,6 +160,7 @@ impl NetworkState {
             wakes: Vec::new(),
             violations: Vec::new(),
             reported: 0,
+            read: 0,
         }
     }
 
@@ -165,6 +176,7 @@ impl NetworkState {
                 Event::Resume { queue_pair, attempt } => self.resume(queue_pair, attempt),
                 Event::Flush { queue_pair } => self.flush(queue_pair),
                 Event::LastReceive { queue_pair } => self.end_receives(queue_pair),
+                Event::MoveLagPorts { device } => self.move_lag_ports(device),
                 Event::LinkUp { device } => self.raise_link(device),
                 Event::Notify { completion_queue } => self.notify_late(completion_queue),
             }
@@ -211,9 +223,24 @@ impl NetworkState {
         device.is_link_up && !device.is_lost
     }
 
+    /// Counts a packet that is sent.
+    pub(crate) fn count_sent(&mut self, packet: Packet) {
+        *self.counters.sent_by_class.entry(packet.traffic_class).or_default() += 1;
+    }
+
     /// Returns true if a packet gets lost.
-    pub(crate) fn loses_packet(&mut self) -> bool {
-        let is_lost = self.roll(self.faults.packet_loss);
+    pub(crate) fn loses(&mut self, packet: Packet) -> bool {
+        let class = packet.traffic_class;
+        let is_lossy = class >> ECN_BITS != self.faults.lossless_class >> ECN_BITS;
+        let is_lost = if self.is_dark(packet.lag_port) {
+            self.counters.lost_by_lag_port += 1;
+            true
+        } else if is_lossy && self.roll(self.faults.lossy_class) {
+            *self.counters.lost_by_class.entry(class).or_default() += 1;
+            true
+        } else {
+            self.roll(self.faults.packet_loss)
+        };
         self.counters.lost += u64::from(is_lost);
         is_lost
     }
@@ -222,8 +249,16 @@ impl NetworkState {
         self.violations.push(violation);
     }
 
-    pub(crate) fn violations(&self) -> Vec<SimViolation> {
+    /// Returns all violations, for a test to read.
+    pub(crate) fn violations(&mut self) -> Vec<SimViolation> {
+        self.read = self.violations.len();
         self.violations.clone()
+    }
+
+    /// Returns the violations that no test has read, once.
+    pub(crate) fn take_unread(&mut self) -> Vec<SimViolation> {
+        let read = std::mem::replace(&mut self.read, self.violations.len());
+        self.violations.get(read..).unwrap_or_default().to_vec()
     }
 
     /// The first violation since the last time.
@@ -261,8 +296,9 @@ impl NetworkState {
         }
     }
 
-    /// Brings the link of a device up, unless it is.
+    /// Brings the link of a device up, unless it is, and its LAG ports.
     pub(crate) fn raise_link(&mut self, device: usize) {
+        self.restore_lag_ports(device);
         if !std::mem::replace(&mut self.devices[device].is_link_up, true) {
             self.raise_for_ports(device, AsyncEventKind::PortActive);
         }

@@ -3,8 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::agenda::Nanos;
 use crate::sys::provider::VerbsError;
+
+/// Nanoseconds since the network began.
+pub(crate) type Nanos = u64;
 
 /// `enum ibv_wc_status`.
 pub(crate) mod status {

@@ -11,7 +11,8 @@
 
 use std::collections::VecDeque;
 
-use super::agenda::Nanos;
+use super::lag_port::LagPortId;
+use super::numbers::Nanos;
 use crate::sim::state::memory::SpanId;
 use crate::sim::state::queues::{LateWrite, Posted};
 use crate::sys::provider::{PathAttributes, RawCompletion, RawOperation, RawSegment};
@@ -25,6 +26,10 @@ pub(crate) struct QueuePairState {
     pub(crate) receive_queue: u32,
     pub(crate) depth: u32,
     pub(crate) inline_max: u32,
+    /// The LAG port by which its packets leave.
+    pub(crate) lag_port: LagPortId,
+    /// Time at which all bytes that were given to it have left at its own rate.
+    pub(crate) free_at: Nanos,
     /// Bytes of locked memory.
     pub(crate) locked: u64,
     pub(crate) phase: Phase,
@@ -72,6 +77,9 @@ pub(crate) struct Wire {
     pub(crate) is_paused: bool,
     pub(crate) has_timer: bool,
     pub(crate) last_progress: Nanos,
+    /// Until then bytes of its requests and of their answers are leaving. Packets of them keep
+    /// arriving, so that it takes nothing for lost.
+    pub(crate) moving_until: Nanos,
     /// Requests and answers do not overtake each other.
     pub(crate) last_arrival: Nanos,
     pub(crate) last_answer: Nanos,
@@ -92,6 +100,15 @@ pub(crate) struct Request {
     /// Its number on the wire, once it has been issued.
     pub(crate) sequence: Option<u32>,
     pub(crate) outcome: Option<Result<(), u32>>,
+}
+
+impl Wire {
+    /// Notes that bytes leave until a time, if they take any.
+    pub(crate) fn keep_moving(&mut self, now: Nanos, until: Nanos) {
+        if until > now {
+            self.moving_until = self.moving_until.max(until);
+        }
+    }
 }
 
 impl QueuePairState {

@@ -1,6 +1,7 @@
 //! The steps of a simulated network, one of one object at a time.
 
 mod completions;
+mod departures;
 mod memory;
 mod receives;
 mod requester;

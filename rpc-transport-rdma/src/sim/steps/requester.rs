@@ -10,7 +10,7 @@ use crate::sim::state::{
     Answer, Entry, Event, LateWrite, Nanos, NetworkState, Origin, Packet, RETRY_FOR_EVER, Request,
     acknowledgement_timeout, opcode, status,
 };
-use crate::sys::provider::{RawCompletion, RawOperation};
+use crate::sys::provider::{RawCompletion, RawOperation, RawSegment};
 
 /// Byte that a device may leave in memory that it is about to write.
 const RUBBISH: u8 = 0xdb;
@@ -80,9 +80,12 @@ impl NetworkState {
             self.raise_for(id, AsyncEventKind::QueuePairFatal);
             return;
         }
-        let (now, arrival) = (self.now, self.after_latency() + self.retransmission());
+        let (now, delay) = (self.now, self.after_latency() - self.now + self.retransmission());
+        let leaves = self.depart(id, self.message_len(id));
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
-        let Some(timeout) = queue_pair.path().map(|path| path.options.timeout) else { return };
+        let lag_port = queue_pair.lag_port;
+        let Some(path) = queue_pair.path() else { return };
+        let (timeout, traffic_class) = (path.options.timeout, path.traffic_class);
         let is_first = queue_pair.unanswered().next().is_none();
         let Some(request) = queue_pair.requests.get_mut(queue_pair.issued) else { return };
         let wire = &mut queue_pair.wire;
@@ -90,19 +93,29 @@ impl NetworkState {
             wire.next_sequence = wire.next_sequence.wrapping_add(1);
             wire.next_sequence.wrapping_sub(1)
         });
-        let at = arrival.max(wire.last_arrival);
+        let at = (leaves + delay).max(wire.last_arrival);
+        wire.keep_moving(now, leaves);
         wire.last_arrival = at;
         if is_first {
             wire.last_progress = now;
         }
         let needs_timer = !std::mem::replace(&mut wire.has_timer, true);
-        let packet = Packet { queue_pair: id, sequence, attempt: wire.attempt };
+        let attempt = wire.attempt;
+        let packet = Packet { queue_pair: id, sequence, attempt, lag_port, traffic_class };
         queue_pair.issued += 1;
+        self.count_sent(packet);
         self.agenda.schedule(at, Event::Arrive(packet));
         if needs_timer {
             let at = now + acknowledgement_timeout(timeout);
             self.agenda.schedule(at, Event::Timeout { queue_pair: id });
         }
+    }
+
+    /// Returns the number of bytes that the next request of a queue pair brings with it.
+    fn message_len(&self, id: u32) -> u64 {
+        let next = self.queue_pairs.get(&id).and_then(|it| it.requests.get(it.issued));
+        let next = next.filter(|request| !is_read(request.operation));
+        next.and_then(|request| request.segment).map_or(0, |segment| segment.len.into())
     }
 
     /// Returns the delay of a message of which a part is retransmitted.
@@ -121,7 +134,7 @@ impl NetworkState {
         let Some(path) = queue_pair.path() else { return };
         let (retries, rnr_retries) = (path.options.retry_count, path.options.rnr_retry);
         let is_current = queue_pair.wire.attempt == packet.attempt;
-        if !is_current || !self.carries(queue_pair.device) || self.loses_packet() {
+        if !is_current || !self.carries(queue_pair.device) || self.loses(packet) {
             return;
         }
         let is_cut = match &answer {
@@ -164,9 +177,14 @@ impl NetworkState {
 
     /// Puts the bytes of a READ where they belong, now or at the last legal moment.
     fn land(&mut self, id: u32, index: usize, bytes: Option<Box<[u8]>>) {
-        let Some(bytes) = bytes else { return };
-        let request = self.queue_pairs.get(&id).and_then(|state| state.requests.get(index));
+        let Some(mut bytes) = bytes else { return };
+        let Some(queue_pair) = self.queue_pairs.get(&id) else { return };
+        let Some(path) = queue_pair.path() else { return };
+        let packet_len = usize::from(path.agreement.mtu.bytes());
+        let request = queue_pair.requests.get(index);
         let Some(segment) = request.and_then(|request| request.segment) else { return };
+        self.corrupt(&mut bytes);
+        self.make_stale(segment, packet_len, &mut bytes);
         let bytes = self.shorten(bytes);
         if !self.roll(self.faults.late_write) {
             self.scatter(segment, &bytes);
@@ -176,6 +194,30 @@ impl NetworkState {
         self.scatter(segment, &vec![RUBBISH; bytes.len()]);
         if let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
             queue_pair.writes.push(LateWrite { segment, bytes });
+        }
+    }
+
+    /// Flips a bit of a READ's bytes, by chance.
+    fn corrupt(&mut self, bytes: &mut [u8]) {
+        if bytes.is_empty() || !self.roll(self.faults.corrupt_read) {
+            return;
+        }
+        self.counters.corrupt_reads += 1;
+        let bit = self.pick(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+
+    /// Replaces a packet of a READ's bytes by those that the memory has, by chance.
+    fn make_stale(&mut self, segment: RawSegment, packet_len: usize, bytes: &mut [u8]) {
+        if bytes.is_empty() || !self.roll(self.faults.stale_read) {
+            return;
+        }
+        self.counters.stale_reads += 1;
+        let packet = self.pick(bytes.len().div_ceil(packet_len));
+        let Some(old) = self.gather(segment) else { return };
+        let packets = bytes.chunks_mut(packet_len).zip(old.chunks(packet_len));
+        for (bytes, old) in packets.skip(packet).take(1) {
+            bytes.copy_from_slice(old);
         }
     }
 
@@ -237,7 +279,7 @@ impl NetworkState {
             return;
         }
         let timeout = acknowledgement_timeout(timeout);
-        let due = queue_pair.wire.last_progress + timeout;
+        let due = queue_pair.wire.last_progress.max(queue_pair.wire.moving_until) + timeout;
         if !queue_pair.wire.is_paused && due <= now {
             self.retry(id);
         }

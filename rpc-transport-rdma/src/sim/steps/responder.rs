@@ -26,17 +26,28 @@ impl NetworkState {
     pub(crate) fn arrive(&mut self, packet: Packet) {
         let Some(requester) = self.queue_pairs.get(&packet.queue_pair) else { return };
         let is_current = requester.wire.attempt == packet.attempt && !requester.is_error();
-        if !is_current || !self.carries(requester.device) || self.loses_packet() {
+        if !is_current || !self.carries(requester.device) || self.loses(packet) {
             return;
         }
         let Some(peer) = self.peer_of(packet.queue_pair) else { return };
+        let Some(path) = self.queue_pairs.get(&peer).and_then(QueuePairState::path) else { return };
+        let traffic_class = path.traffic_class;
         let Some(answer) = self.execute(peer, packet) else { return };
-        let answered = self.after_latency();
+        let latency = self.after_latency() - self.now;
+        let read_len = match &answer {
+            Answer::Done(Some(bytes)) => Some(bytes.len() as u64),
+            _ => None,
+        };
+        let leaves = self.depart(peer, read_len.unwrap_or(0));
+        if let Some(requester) = self.queue_pairs.get_mut(&packet.queue_pair) {
+            requester.wire.keep_moving(self.now, leaves);
+        }
         let Some(peer) = self.queue_pairs.get_mut(&peer) else { return };
-        let is_read = matches!(answer, Answer::Done(Some(_)));
-        let delay = if is_read { self.devices[peer.device].read_delay } else { 0 };
-        let at = (answered + delay).max(peer.wire.last_answer);
+        let packet = Packet { traffic_class, lag_port: peer.lag_port, ..packet };
+        let delay = read_len.map_or(0, |_| self.devices[peer.device].read_delay);
+        let at = (leaves + latency + delay).max(peer.wire.last_answer);
         peer.wire.last_answer = at;
+        self.count_sent(packet);
         self.agenda.schedule(at, Event::Answer(packet, answer));
     }
 

@@ -3,7 +3,7 @@
 use crate::AsyncEventKind;
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
 use crate::sim::violation::SimViolation;
-use crate::sys::provider::{Access, PartialPost, RawOperation, RawSegment, RawSend};
+use crate::sys::provider::{PartialPost, RawOperation, RawSegment, RawSend};
 
 /// The first number of a queue pair that is not reserved.
 const FIRST_NUMBER: u32 = 17;
@@ -108,7 +108,7 @@ impl NetworkState {
             self.report(SimViolation::UnknownMemory { address, len });
             return Err(status::LOCAL_PROTECTION);
         };
-        if matches!(send.operation, RawOperation::Read(_)) && access != Access::Sink {
+        if matches!(send.operation, RawOperation::Read(_)) && !access.is_sink() {
             self.report(SimViolation::WrongAccess { address, len });
             return Err(status::LOCAL_PROTECTION);
         }

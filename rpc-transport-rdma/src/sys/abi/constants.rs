@@ -6,6 +6,7 @@
 pub(crate) const IBV_ACCESS_LOCAL_WRITE: u32 = 1;
 pub(crate) const IBV_ACCESS_REMOTE_READ: u32 = 1 << 2;
 pub(crate) const IBV_ACCESS_MW_BIND: u32 = 1 << 4;
+pub(crate) const IBV_ACCESS_RELAXED_ORDERING: u32 = 1 << 20;
 
 pub(crate) const IBV_MTU_256: u32 = 1;
 pub(crate) const IBV_MTU_512: u32 = 2;

@@ -50,8 +50,9 @@ macro_rules! with_calls {
             ) -> c_int;
             fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
             fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int;
-            fn ibv_reg_mr(
-                domain: *mut ibv_pd, address: *mut c_void, length: usize, access: c_int,
+            fn ibv_reg_mr_iova2(
+                domain: *mut ibv_pd, address: *mut c_void, length: usize, io_address: u64,
+                access: c_uint,
             ) -> *mut ibv_mr;
             fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int;
             fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;

@@ -127,7 +127,8 @@ macro_rules! same_numbers {
 #[test]
 fn constants_are_the_same() {
     same_numbers!(|flags: rdma_sys::ibv_access_flags| flags.0, ibv_access_flags:
-        IBV_ACCESS_LOCAL_WRITE IBV_ACCESS_REMOTE_READ IBV_ACCESS_MW_BIND);
+        IBV_ACCESS_LOCAL_WRITE IBV_ACCESS_REMOTE_READ IBV_ACCESS_MW_BIND
+        IBV_ACCESS_RELAXED_ORDERING);
     same_numbers!(u32::from, ibv_mtu:
         IBV_MTU_256 IBV_MTU_512 IBV_MTU_1024 IBV_MTU_2048 IBV_MTU_4096);
     same_numbers!(u32::from, ibv_port_state:

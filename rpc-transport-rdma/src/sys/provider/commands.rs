@@ -11,17 +11,22 @@
 //! The queues hold at most what their producers have outstanding, and those are bounded: a few
 //! commands for each connection, and as many registrations as a pool has tasks that wait for it.
 //!
+//! A handshake waits for its commands itself, on a thread that may. They are only noted here
+//! ([`Commands::await_firmware`]), so that the device counts as stuck with them as with the others.
+//!
 //! A simulated device has no firmware. Its commands take time on the runtime's clock
 //! ([`CommandClock`]), and a task serves them, so that a paused clock and a seed decide the run.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -31,6 +36,9 @@ const URGENT_MAX: Duration = Duration::from_millis(100);
 
 /// The same for commands that may take long: registering gigabytes, destroying a queue pair.
 const BULK_MAX: Duration = Duration::from_secs(1);
+
+/// Time from which an answered command counts as slow.
+const SLOW_MIN: Duration = Duration::from_millis(100);
 
 /// A kind of command that a device's firmware carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +62,10 @@ pub enum FirmwareCommand {
     DeregisterMemory,
     /// Queries a port or the table of GIDs.
     Query,
+    /// Makes a completion queue or a shared receive queue.
+    CreateQueue,
+    /// Destroys a completion queue or a shared receive queue.
+    DestroyQueue,
 }
 
 /// The time that a simulated device takes for its commands.
@@ -125,6 +137,48 @@ pub(crate) struct Commands {
     pub(crate) urgent: CommandQueue,
     /// Everything else.
     pub(crate) bulk: CommandQueue,
+    /// Those that threads wait for themselves.
+    awaited: Mutex<Slab<Running>>,
+    slowest: Arc<Slowest>,
+}
+
+/// The longest command of a device so far.
+#[derive(Debug)]
+struct Slowest {
+    device: String,
+    micros: AtomicU64,
+}
+
+impl Slowest {
+    /// Notes a command that has ended, if it took long.
+    fn note(&self, running: Running) {
+        let took = Instant::now().saturating_duration_since(running.since);
+        if took < SLOW_MIN {
+            return;
+        }
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_max(micros, Ordering::Relaxed);
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            process_wide, INFO, "the firmware of a device was slow",
+            device = %self.device, command = ?running.command, ?took
+        );
+    }
+}
+
+/// A command that is being carried out, and the time when that began.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    command: FirmwareCommand,
+    since: Instant,
+}
+
+/// A command that a thread waits for, until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropped, it notes nothing"]
+pub(crate) struct Awaited<'a> {
+    commands: &'a Commands,
+    key: usize,
 }
 
 /// A command that the firmware has not answered for long.
@@ -136,8 +190,10 @@ pub(crate) struct StuckCommand {
 
 impl Commands {
     pub(crate) fn new(device: &str, clock: Option<&Arc<dyn CommandClock>>) -> Self {
+        let slowest = Arc::new(Slowest { device: device.to_owned(), micros: AtomicU64::new(0) });
         let queue = |name: &str, stuck_after| CommandQueue {
             shared: Arc::new(QueueShared {
+                slowest: Arc::clone(&slowest),
                 thread_name: format!("farcall-{name}-{device}"),
                 stuck_after,
                 clock: clock.cloned(),
@@ -145,7 +201,18 @@ impl Commands {
                 pushed: Condvar::new(),
             }),
         };
-        Self { urgent: queue("halt", URGENT_MAX), bulk: queue("cmd", BULK_MAX) }
+        let (urgent, bulk) = (queue("halt", URGENT_MAX), queue("cmd", BULK_MAX));
+        Self { urgent, bulk, awaited: Mutex::default(), slowest }
+    }
+
+    /// Notes a command that the caller carries out itself, until the result is dropped.
+    pub(crate) fn await_firmware(&self, command: FirmwareCommand) -> Awaited<'_> {
+        Awaited { commands: self, key: self.awaited().insert(Running::new(command)) }
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, Slab<Running>> {
+        // A slab is whole between any two statements.
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops `what` where that may run code of the application, which must not hold commands up.
@@ -164,9 +231,37 @@ impl Commands {
         [&self.urgent, &self.bulk].into_iter().map(|queue| queue.shared.state().pending()).sum()
     }
 
+    /// Returns the time of the longest command; zero while none was slow.
+    pub(crate) fn slowest(&self) -> Duration {
+        Duration::from_micros(self.slowest.micros.load(Ordering::Relaxed))
+    }
+
     /// Returns the command that the device is stuck with, if it is.
     pub(crate) fn stuck(&self) -> Option<StuckCommand> {
-        self.urgent.shared.stuck().or_else(|| self.bulk.shared.stuck())
+        let queued = self.urgent.shared.stuck().or_else(|| self.bulk.shared.stuck());
+        queued.or_else(|| {
+            let awaited = self.awaited();
+            let stuck = awaited.iter().filter_map(|(_, running)| running.stuck(BULK_MAX));
+            stuck.max_by_key(|stuck| stuck.age)
+        })
+    }
+}
+
+impl Running {
+    fn new(command: FirmwareCommand) -> Self {
+        Self { command, since: Instant::now() }
+    }
+
+    fn stuck(self, after: Duration) -> Option<StuckCommand> {
+        let age = Instant::now().saturating_duration_since(self.since);
+        (age >= after).then_some(StuckCommand { command: self.command, age })
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let ended = self.commands.awaited().remove(self.key);
+        self.commands.slowest.note(ended);
     }
 }
 
@@ -177,6 +272,7 @@ pub(crate) struct CommandQueue {
 }
 
 struct QueueShared {
+    slowest: Arc<Slowest>,
     thread_name: String,
     stuck_after: Duration,
     clock: Option<Arc<dyn CommandClock>>,
@@ -187,8 +283,7 @@ struct QueueShared {
 #[derive(Default)]
 struct QueueState {
     commands: VecDeque<Command>,
-    /// The command that is being carried out, and since when.
-    running: Option<(FirmwareCommand, Instant)>,
+    running: Option<Running>,
     /// Set while a thread or a task takes commands from here.
     is_served: bool,
     is_closed: bool,
@@ -224,10 +319,25 @@ impl CommandQueue {
         self.shared.pushed.notify_one();
     }
 
+    /// Adds a command and [serves](Self::serve) it from any thread. A simulated device's is carried
+    /// out at once where there is no runtime.
+    pub(crate) fn carry_out_soon(
+        &self,
+        kind: FirmwareCommand,
+        run: impl FnOnce() + Send + 'static,
+    ) {
+        self.push(kind, run);
+        self.start(Handle::try_current().ok().as_ref());
+    }
+
     /// Sees to it that what was pushed is carried out. `runtime` is where commands of a simulated
     /// device run. The caller holds no lock that a command takes: where neither a thread nor a task
     /// can be had, the commands are carried out here.
     pub(crate) fn serve(&self, runtime: &Handle) {
+        self.start(Some(runtime));
+    }
+
+    fn start(&self, runtime: Option<&Handle>) {
         let must_start = {
             let mut state = self.shared.state();
             let must_start = !state.is_served && !state.commands.is_empty();
@@ -239,7 +349,8 @@ impl CommandQueue {
         }
         let server = Server { shared: Arc::clone(&self.shared), current: None };
         if self.shared.clock.is_some() {
-            drop(runtime.spawn(server.run_as_task()));
+            // Without a runtime, the server is dropped, which carries out what there is.
+            drop(runtime.map(|runtime| runtime.spawn(server.run_as_task())));
             return;
         }
         let name = self.shared.thread_name.clone();
@@ -278,9 +389,8 @@ impl QueueShared {
     }
 
     fn stuck(&self) -> Option<StuckCommand> {
-        let (command, since) = self.state().running?;
-        let age = Instant::now().saturating_duration_since(since);
-        (age >= self.stuck_after).then_some(StuckCommand { command, age })
+        let running = self.state().running?;
+        running.stuck(self.stuck_after)
     }
 }
 
@@ -323,7 +433,7 @@ impl Server {
         self.current = state.commands.pop_front();
         let kind = self.current.as_ref().map(|command| command.kind);
         state.is_served = kind.is_some();
-        state.running = kind.map(|kind| (kind, Instant::now()));
+        state.running = kind.map(Running::new);
         kind
     }
 
@@ -332,7 +442,10 @@ impl Server {
         let _place = enter(Place::Server { has_answer });
         // The commands behind it own queue pairs of other connections.
         let ended = catch_unwind(AssertUnwindSafe(command.run));
-        self.shared.state().running = None;
+        let running = self.shared.state().running.take();
+        if let Some(running) = running {
+            self.shared.slowest.note(running);
+        }
         if ended.is_err() {
             rpc_core::limited_log!(
                 target: "farcall::rdma",
@@ -362,209 +475,5 @@ impl Debug for CommandQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use tokio::runtime::{Builder, Runtime};
-
-    use super::*;
-
-    const KIND: FirmwareCommand = FirmwareCommand::RegisterMemory;
-
-    /// Far longer than anything here takes.
-    const LIMIT: Duration = Duration::from_secs(30);
-
-    /// Commands take a second each.
-    #[derive(Debug)]
-    struct OneSecond;
-
-    impl CommandClock for OneSecond {
-        fn wait(&self, _: FirmwareCommand) -> BoxFuture<'static, bool> {
-            Box::pin(async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                true
-            })
-        }
-    }
-
-    fn simulated() -> Commands {
-        let clock: Arc<dyn CommandClock> = Arc::new(OneSecond);
-        Commands::new("sim", Some(&clock))
-    }
-
-    #[test]
-    fn a_thread_serves_a_queue_in_order_and_is_joined() {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let commands = Commands::new("mlx5_0", None);
-        let (sender, receiver) = mpsc::channel();
-        for number in 0..100 {
-            let sender = sender.clone();
-            commands.bulk.push(KIND, move || {
-                sender.send((number, thread::current().name().map(str::to_owned))).unwrap();
-            });
-            commands.bulk.serve(runtime.handle());
-        }
-        for expected in 0..100 {
-            let (number, name) = receiver.recv_timeout(LIMIT).unwrap();
-            assert_eq!((number, name.as_deref()), (expected, Some("farcall-cmd-mlx5_0")));
-        }
-    }
-
-    /// A queue whose thread runs a command, which goes on and sends `done` when it may.
-    fn held_up(runtime: &Runtime) -> (Commands, mpsc::Sender<()>, mpsc::Receiver<&'static str>) {
-        let commands = Commands::new("mlx5_0", None);
-        let (sender, receiver) = mpsc::channel();
-        let (go_on, may_go_on) = mpsc::channel();
-        commands.bulk.push(KIND, move || {
-            sender.send("begun").unwrap();
-            may_go_on.recv_timeout(LIMIT).unwrap();
-            sender.send("done").unwrap();
-        });
-        commands.bulk.serve(runtime.handle());
-        assert_eq!(receiver.recv_timeout(LIMIT), Ok("begun"));
-        (commands, go_on, receiver)
-    }
-
-    #[test]
-    fn the_last_handle_waits_for_the_command_that_runs() {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let (commands, go_on, receiver) = held_up(&runtime);
-        let shared = Arc::clone(&commands.bulk.shared);
-        let dropping = thread::spawn(move || drop(commands));
-        while !shared.state().is_closed {
-            thread::yield_now();
-        }
-        assert!(!dropping.is_finished());
-        go_on.send(()).unwrap();
-        dropping.join().unwrap();
-        assert_eq!(receiver.try_recv(), Ok("done"));
-    }
-
-    #[test]
-    fn allocations_of_windows_come_before_what_waits() {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let (commands, go_on, _receiver) = held_up(&runtime);
-        let (sender, order) = mpsc::channel();
-        let (window, other) = (FirmwareCommand::AllocateWindow, FirmwareCommand::DestroyQueuePair);
-        for (number, kind) in [other, window, other, window].into_iter().enumerate() {
-            let sender = sender.clone();
-            commands.bulk.push(kind, move || sender.send(number).unwrap());
-        }
-        go_on.send(()).unwrap();
-        drop(commands);
-        assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 3, 0, 2]);
-    }
-
-    #[test]
-    fn a_command_that_panics_ends_no_other() {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let commands = Commands::new("mlx5_0", None);
-        let (sender, receiver) = mpsc::channel();
-        let last = sender.clone();
-        commands.bulk.push(KIND, || panic!("a command of the test"));
-        commands.bulk.push(KIND, move || last.send(thread::current().id()).unwrap());
-        commands.bulk.serve(runtime.handle());
-        let thread = receiver.recv_timeout(LIMIT).unwrap();
-        commands.bulk.push(KIND, move || sender.send(thread::current().id()).unwrap());
-        commands.bulk.serve(runtime.handle());
-        assert_eq!(receiver.recv_timeout(LIMIT), Ok(thread), "the same thread");
-        while commands.bulk.shared.state().running.is_some() {
-            thread::yield_now();
-        }
-        assert_eq!(commands.stuck(), None);
-    }
-
-    #[test]
-    fn drops_of_the_application_hold_no_command_up() {
-        /// Waits when it is dropped.
-        struct Slow(mpsc::Receiver<()>, mpsc::Sender<()>);
-        impl Drop for Slow {
-            fn drop(&mut self) {
-                self.0.recv_timeout(LIMIT).unwrap();
-                self.1.send(()).unwrap();
-            }
-        }
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let commands = Arc::new(Commands::new("mlx5_0", None));
-        let (go_on, may_go_on) = mpsc::channel();
-        let (dropped, is_dropped) = mpsc::channel();
-        let (slow, its, handle) =
-            (Slow(may_go_on, dropped), Arc::clone(&commands), runtime.handle().clone());
-        commands.bulk.push(KIND, move || its.release(&handle, slow));
-        let (sender, receiver) = mpsc::channel();
-        commands.bulk.push(KIND, move || sender.send(()).unwrap());
-        commands.bulk.serve(runtime.handle());
-        receiver.recv_timeout(LIMIT).expect("the next command runs");
-        go_on.send(()).unwrap();
-        is_dropped.recv_timeout(LIMIT).unwrap();
-    }
-
-    #[test]
-    fn a_command_may_drop_the_last_handle() {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let commands = Arc::new(Commands::new("mlx5_0", None));
-        let (sender, receiver) = mpsc::channel();
-        let last = Arc::clone(&commands);
-        let (go_on, may_go_on) = mpsc::channel();
-        commands.urgent.push(KIND, move || {
-            may_go_on.recv_timeout(LIMIT).unwrap();
-            drop(last);
-            sender.send(()).unwrap();
-        });
-        commands.urgent.serve(runtime.handle());
-        drop(commands);
-        go_on.send(()).unwrap();
-        receiver.recv_timeout(LIMIT).expect("a thread does not join itself");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn commands_of_a_simulated_device_take_its_time() {
-        let (commands, runtime) = (simulated(), Handle::current());
-        let (sender, receiver) = mpsc::channel();
-        let start = Instant::now();
-        for number in 0..3 {
-            let sender = sender.clone();
-            commands.bulk.push(KIND, move || sender.send((number, start.elapsed())).unwrap());
-            commands.bulk.serve(&runtime);
-        }
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert_eq!(commands.stuck(), None, "the second has just begun");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let done: Vec<_> = receiver.try_iter().collect();
-        assert_eq!(done, [1, 2, 3].map(|second| (second - 1, Duration::from_secs(second))));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_command_without_an_answer_makes_the_device_stuck() {
-        let (commands, runtime) = (simulated(), Handle::current());
-        commands.urgent.push(FirmwareCommand::ModifyQueuePair, || {});
-        commands.urgent.serve(&runtime);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(commands.pending(), 1);
-        let stuck = commands.stuck().unwrap();
-        assert_eq!(stuck.command, FirmwareCommand::ModifyQueuePair);
-        assert!(stuck.age >= URGENT_MAX, "{stuck:?}");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!((commands.stuck(), commands.pending()), (None, 0));
-    }
-
-    #[test]
-    fn a_runtime_that_goes_away_loses_no_command() {
-        let commands = simulated();
-        let (sender, receiver) = mpsc::channel();
-        let push = |number| {
-            let sender = sender.clone();
-            commands.bulk.push(KIND, move || sender.send(number).unwrap());
-        };
-        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-        let handle = runtime.handle().clone();
-        (0..3).for_each(push);
-        commands.bulk.serve(&handle);
-        runtime.block_on(tokio::task::yield_now());
-        drop(runtime);
-        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
-        push(3);
-        commands.bulk.serve(&handle);
-        assert_eq!(receiver.try_recv(), Ok(3));
-    }
-}
+#[path = "commands_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::sys::provider::commands::{Commands, StuckCommand};
+use crate::sys::provider::commands::{Commands, FirmwareCommand, StuckCommand};
 use crate::sys::provider::{
     AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, LockedMemory, Partition,
     PortAttributes, Provider, RawDevice, ReceiveDrain, VerbsError,
@@ -67,10 +67,14 @@ impl Device {
         self.raw.quirks().receive_drain
     }
 
-    /// Memory that the process has locked, and may lock, if queues of the device count toward the
-    /// limit.
+    /// Memory that the process has locked, and may lock.
+    pub(crate) fn lockable_memory(&self) -> LockedMemory {
+        self.raw.lockable_memory()
+    }
+
+    /// The same if queues of the device count toward the limit.
     pub(crate) fn lockable_queue_memory(&self) -> Option<LockedMemory> {
-        self.raw.lockable_queue_memory()
+        self.raw.quirks().queues_are_locked.then(|| self.raw.lockable_memory())
     }
 
     /// Asks for the attributes of a port; ports count from 1.
@@ -79,6 +83,7 @@ impl Device {
     ///
     /// Returns the system's error.
     pub fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        let _awaited = self.commands.await_firmware(FirmwareCommand::Query);
         self.raw.port(number)
     }
 
@@ -88,6 +93,7 @@ impl Device {
     ///
     /// Returns the system's error.
     pub fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        let _awaited = self.commands.await_firmware(FirmwareCommand::Query);
         self.raw.gid_table()
     }
 

@@ -88,8 +88,17 @@ pub enum Access {
     Windowed,
     /// Our own READs write to it; no peer can reach it. For messages that are fetched.
     Sink,
+    /// The same, and what a READ writes may reach memory in any order before its completion does.
+    RelaxedSink,
     /// Our own receives write to it, or it is only sent from; no peer can reach it.
     Eager,
+}
+
+impl Access {
+    /// Returns true if READs may write to it.
+    pub(crate) fn is_sink(self) -> bool {
+        matches!(self, Self::Sink | Self::RelaxedSink)
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub(crate) mod commands;
 #[forbid(unsafe_code)]
 mod completion;
 #[forbid(unsafe_code)]
+mod deferred_drop;
+#[forbid(unsafe_code)]
 mod device;
 #[forbid(unsafe_code)]
 mod error;
@@ -43,6 +45,7 @@ pub use attributes::{
 };
 pub use commands::{CommandClock, FirmwareCommand};
 pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
+pub(crate) use deferred_drop::DeferredDrop;
 pub(crate) use device::LocalAddress;
 pub use device::{Device, Port};
 pub(crate) use error::RAISE_LOCK_LIMIT;
@@ -67,5 +70,5 @@ pub use raw::{
 pub(crate) use work_id::QueueIdentity;
 pub use work_id::{WorkId, WorkKind};
 
-pub use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
+pub use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu, ReadDepths};
 pub use crate::proto::remote_memory::{RemoteKey, RemoteMemory};

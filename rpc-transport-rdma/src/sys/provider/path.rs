@@ -118,14 +118,12 @@ impl Endpoint {
         if remote.packet_sequence_number > NUMBER_24_MAX {
             return invalid("packet sequence number", remote.packet_sequence_number);
         }
-        if remote.reads_max == 0 {
+        if remote.reads.least() == 0 {
             return invalid("number of READs", 0);
         }
         self.check_addresses(remote)?;
-        // Each end says one number, which holds both ways.
-        let reads_max = self.reads_max.min(remote.reads_max);
-        let mtu = self.mtu.min(remote.mtu);
-        Ok(Agreement { mtu, reads_in: reads_max, reads_out: reads_max })
+        let (reads_in, reads_out) = self.reads.agree(remote.reads);
+        Ok(Agreement { mtu: self.mtu.min(remote.mtu), reads_in, reads_out })
     }
 
     /// Checks that a path can join the two: by LIDs within one InfiniBand subnet, or by the
@@ -163,6 +161,7 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::endpoint::ReadDepths;
 
     fn endpoint() -> Endpoint {
         Endpoint {
@@ -171,7 +170,7 @@ mod tests {
             gid: Gid::default(),
             lid: 0,
             mtu: Mtu::B4096,
-            reads_max: 16,
+            reads: ReadDepths::Same(16),
             link_layer: LinkLayer::Ethernet,
             partition_key: None,
             needs_global_route: false,
@@ -180,10 +179,29 @@ mod tests {
 
     #[test]
     fn both_ends_agree_on_the_smaller_values() {
-        let remote = Endpoint { mtu: Mtu::B1024, reads_max: 4, ..endpoint() };
+        let remote = Endpoint { mtu: Mtu::B1024, reads: ReadDepths::Same(4), ..endpoint() };
         let agreement = endpoint().agree(&remote).unwrap();
         assert_eq!(agreement, Agreement { mtu: Mtu::B1024, reads_in: 4, reads_out: 4 });
         assert_eq!(remote.agree(&endpoint()).unwrap(), agreement);
+    }
+
+    #[test]
+    fn reads_of_each_way_have_a_number_of_their_own() {
+        let apart = |responder, initiator| Endpoint {
+            reads: ReadDepths::Apart { responder, initiator },
+            ..endpoint()
+        };
+        let reads = |local: Endpoint, remote| {
+            let Agreement { reads_in, reads_out, .. } = local.agree(&remote).unwrap();
+            (reads_in, reads_out)
+        };
+        assert_eq!(reads(apart(16, 128), apart(64, 32)), (16, 64));
+        assert_eq!(reads(apart(64, 32), apart(16, 128)), (64, 16));
+        // A peer of before takes the least of all, and so does its own peer.
+        let before = endpoint();
+        assert_eq!(reads(apart(8, 128), before), (8, 8));
+        assert_eq!(reads(before, apart(8, 128)), (8, 8));
+        assert_eq!(reads(apart(128, 128), before), (16, 16));
     }
 
     #[test]
@@ -192,7 +210,9 @@ mod tests {
             Endpoint { queue_pair_number: 0, ..endpoint() },
             Endpoint { queue_pair_number: 1 << 24, ..endpoint() },
             Endpoint { packet_sequence_number: 1 << 24, ..endpoint() },
-            Endpoint { reads_max: 0, ..endpoint() },
+            Endpoint { reads: ReadDepths::Same(0), ..endpoint() },
+            Endpoint { reads: ReadDepths::Apart { responder: 0, initiator: 1 }, ..endpoint() },
+            Endpoint { reads: ReadDepths::Apart { responder: 1, initiator: 0 }, ..endpoint() },
             Endpoint { link_layer: LinkLayer::InfiniBand, lid: 3, ..endpoint() },
         ];
         for remote in bad {

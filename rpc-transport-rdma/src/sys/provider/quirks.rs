@@ -28,6 +28,13 @@ impl Quirks {
         queues_are_locked: true,
         receive_drain: ReceiveDrain::SPECIFIED,
     };
+
+    /// Returns the traffic class of an Ethernet port whose host says none: on hardware DSCP 26 with
+    /// ECN, which UCX uses and the rest of a data center with it (`UCT_IB_DEFAULT_ROCEV2_DSCP`).
+    #[cfg(any(feature = "ibverbs", test))]
+    pub(crate) fn traffic_class(&self) -> u8 {
+        if self.queues_are_locked { 106 } else { 0 }
+    }
 }
 
 /// A driver's report that a dead queue pair has taken its last receive.

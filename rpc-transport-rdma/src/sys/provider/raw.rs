@@ -91,9 +91,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Returns the system's error.
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError>;
 
-    /// Memory that the process has locked, and may lock, if queues of the device count toward the
-    /// limit.
-    fn lockable_queue_memory(&self) -> Option<LockedMemory>;
+    /// Memory that the process has locked, and may lock.
+    fn lockable_memory(&self) -> LockedMemory;
 
     /// Reads the valid entries of the GID tables of all ports.
     ///

@@ -223,7 +223,12 @@ unsafe impl Provider for SimProvider {
                 script.openings += 1;
             }
             let id = state.next_id();
-            let context = ContextState { device, is_dead: false, events: VecDeque::new() };
+            let context = ContextState {
+                device,
+                is_dead: false,
+                events: VecDeque::new(),
+                queue_pairs_made: 0,
+            };
             state.contexts.insert(id, context);
             Ok((id, config))
         })?;

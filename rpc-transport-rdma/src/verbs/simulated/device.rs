@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::sim::state::{NetworkState, failed};
-use crate::sim::{SimGid, SimQuery, SimQueueMemory, SimVerb};
+use crate::sim::{SimGid, SimQuery, SimVerb};
 use crate::sys::provider::{
     Access, AsyncEvent, CommandClock, DeviceAttributes, GidEntry, LockedMemory, Mapping, Partition,
     PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
@@ -82,9 +82,8 @@ unsafe impl RawDevice for SimContext {
         })
     }
 
-    fn lockable_queue_memory(&self) -> Option<LockedMemory> {
-        let counts = self.config.queue_memory != SimQueueMemory::Kernel;
-        counts.then(|| self.fabric.enter(|state| state.locked_memory(self.device(state))))
+    fn lockable_memory(&self) -> LockedMemory {
+        self.fabric.enter(|state| state.locked_memory(self.device(state)))
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {

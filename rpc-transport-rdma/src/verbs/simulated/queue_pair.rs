@@ -49,6 +49,8 @@ impl SimQueuePair {
             }
             let len = queue_pair_len(request.send_depth, inline_max);
             let locked = state.lock_queue(device, operation, len)?;
+            let lag_port = state.next_lag_port(context.id, request.port);
+            let lag_port = lag_port.ok_or_else(|| failed(operation, libc::EINVAL))?;
             let (id, number) = (state.next_id(), state.next_number(device));
             let queue_pair = QueuePairState {
                 number,
@@ -58,6 +60,8 @@ impl SimQueuePair {
                 receive_queue,
                 depth: request.send_depth,
                 inline_max,
+                lag_port,
+                free_at: 0,
                 locked,
                 phase: Phase::Initial,
                 requests: VecDeque::new(),

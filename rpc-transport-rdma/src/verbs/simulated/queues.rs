@@ -28,6 +28,7 @@ impl SimCompletionQueue {
         vector: u32,
     ) -> Result<Self, VerbsError> {
         let operation = "create a completion queue";
+        context.command(operation, SimVerb::CreateQueue)?;
         let id = context.enter(operation, |state| {
             let device = context.device(state);
             let attributes = &state.devices[device].config.attributes;
@@ -75,6 +76,7 @@ unsafe impl RawCompletionQueue for SimCompletionQueue {
 
 impl Drop for SimCompletionQueue {
     fn drop(&mut self) {
+        let _ = self.context.command("destroy a completion queue", SimVerb::DestroyQueue);
         self.context.fabric.enter(|state| {
             let queue = state.completion_queues.remove(&self.id);
             // Receives whose completions will never be polled end here.
@@ -102,6 +104,7 @@ impl SimReceiveQueue {
         memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self, VerbsError> {
         let operation = "create a shared receive queue";
+        context.command(operation, SimVerb::CreateQueue)?;
         let id = context.enter(operation, |state| {
             let device = context.device(state);
             if depth > state.devices[device].config.attributes.shared_receives_max {
@@ -139,6 +142,7 @@ unsafe impl RawSharedReceiveQueue for SimReceiveQueue {
 
 impl Drop for SimReceiveQueue {
     fn drop(&mut self) {
+        let _ = self.context.command("destroy a shared receive queue", SimVerb::DestroyQueue);
         self.context.fabric.enter(|state| state.destroy_receive_queue(self.id));
     }
 }

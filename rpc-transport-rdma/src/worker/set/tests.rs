@@ -106,7 +106,7 @@ fn on_core<T: Send>(test: impl FnOnce() -> T + Send) -> T {
 async fn a_core_has_a_worker_of_its_own_until_it_ends() {
     let (workers, device) = (WorkerSet::default(), ScriptedDevice::new().device());
     let make = |sibling: Option<&Worker>, number| match sibling {
-        Some(sibling) => sibling.start_sibling(number),
+        Some(sibling) => sibling.start_sibling(number, false),
         None => Ok(worker(&device)),
     };
     let number = || workers.find(device.name(), 1, make, |_| None::<()>).unwrap().0.shared.number;
@@ -130,11 +130,11 @@ async fn cores_divide_the_bytes_of_reads() {
     let device = ScriptedDevice::new().device();
     let first = worker(&device);
     let reads = |worker: &Worker| Arc::clone(&worker.shared.reads);
-    assert!(Arc::ptr_eq(&reads(&first), &reads(&first.start_sibling(1).unwrap())));
+    assert!(Arc::ptr_eq(&reads(&first), &reads(&first.start_sibling(1, false).unwrap())));
     on_core(|| {
-        let isolated = first.start_sibling(2).unwrap();
+        let isolated = first.start_sibling(2, false).unwrap();
         assert!(!Arc::ptr_eq(&reads(&first), &reads(&isolated)));
-        assert!(Arc::ptr_eq(&reads(&isolated), &reads(&isolated.start_sibling(3).unwrap())));
+        assert!(Arc::ptr_eq(&reads(&isolated), &reads(&isolated.start_sibling(3, false).unwrap())));
         let peer = PeerKey::new(None);
         let take = |worker: &Worker| reads(worker).share(peer).try_take(3 << 20);
         // There are 8 MiB, and a quarter of that for one of four cores.

@@ -10,8 +10,8 @@ use crate::RigError;
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-/// Text that the reason must contain.
-const REASON: &str = "rdma: ";
+/// Text that the reason must contain: the other end of the link has no device.
+const REASON: &str = "no active RDMA port has the address";
 
 /// The bound on a connection and a call of each kind.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -15,15 +15,23 @@ const LEN: usize = 64 << 20;
 /// which carry 1 KiB.
 const PACKETS_UNDER_WAY: u64 = 1024;
 
-/// Number of objects of each kind on each device, the kernel's own included.
+/// Queue pairs that a lane keeps for its next connections: three for each of eight.
+const SPARES_MAX: u64 = 24;
+
+/// Number of objects of each kind on each device, the kernel's own included. Queue pairs that are
+/// kept for the next connections are left out: there are as many as connections came at once.
 pub(crate) type Resources = BTreeMap<String, u64>;
+
+fn show(what: &[&str]) -> Vec<Value> {
+    let shown = Command::new("rdma").args(["-j", "resource", "show"]).args(what).output();
+    let shown = shown.expect("`rdma` of iproute2 is installed");
+    assert!(shown.status.success(), "`rdma resource show`: {shown:?}");
+    serde_json::from_slice(&shown.stdout).expect("it prints JSON")
+}
 
 /// Counts them.
 pub(crate) fn resources() -> Resources {
-    let shown = Command::new("rdma").args(["-j", "resource", "show"]).output();
-    let shown = shown.expect("`rdma` of iproute2 is installed");
-    assert!(shown.status.success(), "`rdma resource show`: {shown:?}");
-    let devices: Vec<Value> = serde_json::from_slice(&shown.stdout).expect("it prints JSON");
+    let devices = show(&[]);
     let mut resources = Resources::new();
     for device in &devices {
         let name = device["ifname"].as_str().unwrap_or_default();
@@ -32,7 +40,16 @@ pub(crate) fn resources() -> Resources {
         let counts = counts.filter_map(|(kind, count)| Some((kind, count.as_u64()?)));
         resources.extend(counts.map(|(kind, count)| (format!("{name} {kind}"), count)));
     }
+    let mut kept = Resources::new();
+    resources.retain(|kind, _| !kind.ends_with(" qp"));
+    for queue_pair in show(&["qp"]) {
+        let name = queue_pair["ifname"].as_str().unwrap_or_default();
+        let counts = if queue_pair["state"] == "INIT" { &mut kept } else { &mut resources };
+        *counts.entry(format!("{name} qp")).or_default() += 1;
+    }
     assert!(resources.keys().any(|kind| kind.ends_with(" qp")), "no counts: {devices:?}");
+    // A client and a server of this process, or of two, may use one device.
+    assert!(kept.values().all(|count| *count <= 2 * SPARES_MAX), "{kept:?}");
     resources
 }
 

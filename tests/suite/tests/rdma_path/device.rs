@@ -74,9 +74,11 @@ impl Device {
         text.trim().parse().expect("a counter is a number")
     }
 
-    /// Returns the number of reliable connections.
+    /// Returns the number of reliable connections. Queue pairs that are kept for the next ones are
+    /// in INIT.
     pub(crate) fn queue_pair_count(&self) -> usize {
-        self.objects("qp").iter().filter(|object| object["type"] == "RC").count()
+        let is_connected = |object: &&Value| object["type"] == "RC" && object["state"] != "INIT";
+        self.objects("qp").iter().filter(is_connected).count()
     }
 
     /// Returns the number of shared receive queues.

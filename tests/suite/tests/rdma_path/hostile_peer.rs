@@ -19,8 +19,8 @@ use rpc_transport_rdma::device::{PortQuery, find_port};
 use rpc_transport_rdma::memory::{Access, Region, SlotPool};
 use rpc_transport_rdma::verbs::{
     CompletionQueue, ConnectOptions, Endpoint, Gid, Ibverbs, LinkLayer, Mtu, Port, QueuePair,
-    QueuePairConfig, RemoteKey, RemoteMemory, SharedReceiveQueue, SharedReceiveQueueConfig, Work,
-    WorkKind,
+    QueuePairConfig, ReadDepths, RemoteKey, RemoteMemory, SharedReceiveQueue,
+    SharedReceiveQueueConfig, Work, WorkKind,
 };
 use tokio::net::TcpStream;
 
@@ -158,14 +158,14 @@ impl HostilePeer {
             packet_sequence_number: here.packet_sequence_number,
             gid: here.gid.0.to_vec(),
             mtu: here.mtu.bytes().into(),
-            reads_max: here.reads_max.into(),
+            reads_max: here.reads.least().into(),
             epoch: EPOCH,
             grant: GRANT,
             slot_len: SLOT_LEN,
             read_ends: vec![ReadEnd {
                 queue_pair_number: to_read.queue_pair_number,
                 packet_sequence_number: to_read.packet_sequence_number,
-                reads_max: to_read.reads_max.into(),
+                reads_max: to_read.reads.least().into(),
             }],
         };
         let mut hello = Hello::new(&Limits::default());
@@ -183,7 +183,7 @@ impl HostilePeer {
             gid: Gid(theirs.gid.try_into().unwrap_or_default()),
             lid: 0,
             mtu: Mtu::from_bytes(u16::try_from(theirs.mtu).unwrap_or(0)).unwrap_or(Mtu::B1024),
-            reads_max: u8::try_from(theirs.reads_max).unwrap_or(1),
+            reads: ReadDepths::Same(u8::try_from(theirs.reads_max).unwrap_or(1)),
             link_layer: LinkLayer::Ethernet,
             partition_key: None,
             needs_global_route: false,
@@ -193,7 +193,7 @@ impl HostilePeer {
             let remote = Endpoint {
                 queue_pair_number: end.queue_pair_number,
                 packet_sequence_number: end.packet_sequence_number,
-                reads_max: u8::try_from(end.reads_max).unwrap_or(1),
+                reads: ReadDepths::Same(u8::try_from(end.reads_max).unwrap_or(1)),
                 ..remote
             };
             self.read_queue_pair.connect(&remote, &options).map_err(io::Error::other)?;

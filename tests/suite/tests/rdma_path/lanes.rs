@@ -9,7 +9,7 @@ const LANES: u16 = 2;
 
 pub(crate) fn two_lanes(rig: &Rig) -> Result<(), Failure> {
     let mut rdma = RdmaConfig::default();
-    rdma.lanes = LANES;
+    rdma.lanes = Some(LANES);
     let (before, _) = rig.receive_queue_counts_before();
     rig.run(async {
         let server = rig.serve(rdma.clone()).await?;

@@ -21,6 +21,13 @@ const SMALL_LEN_MAX: usize = 4000;
 const LONG_METADATA_LEN_MIN: usize = 5000;
 const METADATA_LEN_MAX: usize = 12_000;
 
+/// A caller pauses after a call that failed, for up to 33 s: a path that failed its proof is not
+/// tried again for a minute.
+const PAUSE_BITS: u8 = 16;
+
+/// Between two calls of a client that comes back.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The request of a call, and the expected answer.
 struct Plan {
     payloads: Vec<Bytes>,
@@ -85,6 +92,20 @@ impl Plan {
     }
 }
 
+/// Calls until one is answered. The faults of the network may still fail some.
+pub(crate) async fn recover(stub: &ProbeStub) {
+    let echo = || stub.echo(Request::new(EchoRequest::default()));
+    while let Err(status) = echo().await {
+        assert!(may_fail(&status), "after the disturbances: {status}");
+        tokio::time::sleep(RECOVERY_INTERVAL).await;
+    }
+}
+
+/// Returns true if a call may end so when queue pairs die or memory is short.
+fn may_fail(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::ResourceExhausted)
+}
+
 /// One task of a client. Panics with what a call did that it may not.
 pub(crate) async fn make(
     stub: ProbeStub,
@@ -123,11 +144,12 @@ pub(crate) async fn make(
                 tally.expired += 1;
             }
             Err(status) => {
-                let may_fail = severity != Severity::Harmless
-                    && matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
+                let may_fail = severity != Severity::Harmless && may_fail(&status);
                 let lens: Vec<_> = plan.payloads.iter().map(Bytes::len).collect();
                 assert!(may_fail, "a call of {lens:?} bytes, {severity:?}: {status}");
                 tally.failed += 1;
+                // Until its channel has connected again, each call would fail at once.
+                tokio::time::sleep(Duration::from_millis(1 << rng.u8(..PAUSE_BITS))).await;
             }
         }
     }

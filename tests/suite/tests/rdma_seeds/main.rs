@@ -3,16 +3,18 @@
 //! on a paused clock, which only its waits move.
 //!
 //! Of every seed must be true: every call ends, an answer has the right bytes, a run whose faults
-//! are harmless fails no call, the device was never misused, and in the end no slot, buffer,
-//! connection, registration or queue is left. `FARCALL_SIM_SEEDS` says how many seeds to run, 150
-//! by default, and `FARCALL_SIM_FIRST_SEED` which is the first. With `FARCALL_SIM_LEAN` each run is
-//! a small one, so that there can be many.
+//! are harmless fails no call, clients come back after the disturbances from outside, the device
+//! was never misused, and in the end no slot, buffer, connection, registration or queue is left.
+//!
+//! `FARCALL_SIM_SEEDS` says how many seeds to run, 150 by default, and `FARCALL_SIM_FIRST_SEED`
+//! which is the first. With `FARCALL_SIM_LEAN` each run is a small one, so that there can be many.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
 
 mod calls;
 mod faults;
+mod pest;
 mod run;
 mod size;
 

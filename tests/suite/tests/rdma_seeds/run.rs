@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::sim::SimNetwork;
@@ -11,13 +12,13 @@ use farcall_suite::{OnLoopback, Probe};
 use rpc_core::client::ClientConfig;
 use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
-use rpc_transport_rdma::sim::{SimCensus, SimDeviceConfig, lab};
-use rpc_transport_rdma::verbs::ReceiveDrain;
+use rpc_transport_rdma::sim::{SimCensus, lab};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::calls;
 use super::faults::{self, Severity};
+use super::pest::{self, Counts, Disturbance, Pest};
 use super::size::Size;
 
 /// Of the simulation's time: far longer than all timeouts in a row.
@@ -42,6 +43,9 @@ pub(crate) struct Tally {
     retransmitted: u64,
     cut: u64,
     held_events: u64,
+    lost_by_class: u64,
+    lost_by_lag_port: u64,
+    disturbances: [u64; Disturbance::COUNT],
 }
 
 impl Tally {
@@ -59,6 +63,11 @@ impl Tally {
         self.retransmitted += other.retransmitted;
         self.cut += other.cut;
         self.held_events += other.held_events;
+        self.lost_by_class += other.lost_by_class;
+        self.lost_by_lag_port += other.lost_by_lag_port;
+        for (count, more) in self.disturbances.iter_mut().zip(other.disturbances) {
+            *count += more;
+        }
     }
 
     /// Returns true if every kind of event has happened that the runs must show.
@@ -66,7 +75,10 @@ impl Tally {
         let ends = [self.answered, self.large, self.given_up, self.expired, self.failed];
         let faults = [self.broken, self.late_writes, self.timeouts, self.refused];
         let others = [self.streams, self.retransmitted, self.cut, self.held_events];
-        ends.into_iter().chain(faults).chain(others).all(|count| count > 0)
+        let losses = [self.lost_by_class, self.lost_by_lag_port];
+        let counts = ends.into_iter().chain(faults).chain(others).chain(losses);
+        let counts = counts.chain(self.disturbances);
+        counts.into_iter().all(|count| count > 0)
     }
 }
 
@@ -74,13 +86,15 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { answered, large, streams, given_up, expired, failed, .. } = self;
         let Self { broken, late_writes, timeouts, refused, .. } = self;
-        let Self { retransmitted, cut, held_events, .. } = self;
+        let Self { retransmitted, cut, held_events, lost_by_class, lost_by_lag_port, .. } = self;
         write!(
             f,
             "{answered} calls answered ({large} large, {streams} streams), {given_up} given up, \
              {expired} expired, {failed} failed; {broken} queue pairs broken, {late_writes} late \
              writes, {timeouts} timeouts, {refused} posts refused, {retransmitted} sent again, \
-             {cut} cut in the middle, {held_events} events held back"
+             {cut} cut in the middle, {held_events} events held back, {lost_by_class} lost by \
+             their class, {lost_by_lag_port} lost by their LAG port; {}",
+            pest::describe(&self.disturbances)
         )
     }
 }
@@ -142,14 +156,16 @@ fn show(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     tally.retransmitted = counters.retransmissions;
     tally.cut = counters.cut_transfers;
     tally.held_events = counters.delayed_events + counters.coalesced_events;
+    tally.lost_by_class = counters.lost_by_class.values().sum();
+    tally.lost_by_lag_port = counters.lost_by_lag_port;
     tally
 }
 
 async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let severity = Severity::of(seed);
-    let mut config = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
-    config.receive_drain = ReceiveDrain::LEAKY;
-    let device = lab::add_device(network, config);
+    let device = faults::device(seed);
+    let lag_ports = device.ports[0].lag_ports;
+    let device = network.add_device_with(device);
     faults::begin(network, severity, seed);
     let upgrades = [(); 2].map(|()| OnLoopback::new(network, self::config(size)));
     let name = format!("seed-{seed}");
@@ -162,20 +178,29 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let serving = server.serve_incoming(listener);
     let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });
     let serving = tokio::spawn(serving);
-    let pestering =
-        (severity == Severity::Violent).then(|| tokio::spawn(faults::pester(device.clone(), seed)));
+    let counts = Arc::<Counts>::default();
+    let pest = Pest {
+        network: network.clone(),
+        device: device.clone(),
+        lag_ports,
+        severity,
+        counts: Arc::clone(&counts),
+    };
+    let pestering = tokio::spawn(pest.disturb(seed));
     let channel = || {
         let policy = UpgradePolicy::Require(upgrades[1].clone());
         let config = ClientConfig::with_settings(|it| it.limits = limits);
         let config = ClientConfig { policy, ..config };
         rpc_core::Channel::new(InprocConnector::new(&name, config))
     };
-    let stubs = (0..size.clients).map(|_| ProbeStub::new(channel().into())).collect();
-    let tally = call(seed, severity, stubs, size).await;
-    if let Some(pestering) = pestering {
-        pestering.abort();
-        device.link_up();
+    let stubs: Vec<_> = (0..size.clients).map(|_| ProbeStub::new(channel().into())).collect();
+    let mut tally = call(seed, severity, &stubs, size).await;
+    pestering.abort();
+    pest::restore(&device);
+    for stub in stubs {
+        calls::recover(&stub).await;
     }
+    tally.disturbances = counts.get();
     drop(shutdown);
     serving.await.unwrap().unwrap();
     while !upgrades.iter().all(|upgrade| is_clean(upgrade)) {
@@ -185,7 +210,7 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
 }
 
 /// Makes the calls of all clients and waits for their ends.
-async fn call(seed: u64, severity: Severity, stubs: Vec<ProbeStub>, size: Size) -> Tally {
+async fn call(seed: u64, severity: Severity, stubs: &[ProbeStub], size: Size) -> Tally {
     let mut tasks = JoinSet::new();
     for (client, stub) in (0..).zip(stubs) {
         for task in 0..size.tasks_per_client {

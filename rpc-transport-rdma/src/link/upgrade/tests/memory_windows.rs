@@ -301,7 +301,7 @@ async fn a_peer_that_does_not_ask_for_it_keeps_its_keys() {
     prepared.holding.widen(7);
     let peer = ConnParams { grant: GRANT, has_memory_windows: false, ..prepared.conn_params() };
     let (epoch, window) = (prepared.epoch, prepared.holding.window());
-    let number = prepared.queue_pair.number();
+    let number = prepared.queues.messages().number();
     let joined = prepared.join(&peer).unwrap();
     let end = End { sim: rig.sim.clone(), joined, epoch, number, window };
     end.connection().start(Arc::new(Recorder::default()));

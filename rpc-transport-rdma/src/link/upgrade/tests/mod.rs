@@ -348,7 +348,7 @@ async fn a_wait_for_credit_that_lasts_is_counted_once() {
 #[tokio::test]
 async fn connections_spread_over_workers_that_share_large_memory() {
     let sim = ScriptedDevice::new();
-    let config = RdmaConfig { lanes: 3, receive_slots: 256, ..RdmaConfig::default() };
+    let config = RdmaConfig { lanes: Some(3), receive_slots: 256, ..RdmaConfig::default() };
     let upgrade = RdmaUpgrade::with_provider(Box::new(sim.provider()), config);
     let rig = Rig { sim, upgrade };
     let ends: Vec<_> = (0..7).map(|_| rig.connect()).collect();
@@ -578,11 +578,11 @@ fn a_runtime_that_goes_away_ends_its_connections() {
     drop(inside);
     runtime.shutdown_background();
     assert!(recorder.closed().is_some(), "the handler hears of it");
-    assert_eq!(rig.sim.destroyed(), 1);
+    assert_eq!(rig.sim.queue_pairs_left(), 1);
     let peer = prepared.conn_params();
     let declined = prepared.join(&peer).err().expect("no task would drive it");
     assert!(declined.reason.contains("lane has ended"), "{declined}");
-    assert_eq!(rig.sim.destroyed(), 2);
+    assert_eq!(rig.sim.queue_pairs_left(), 0);
     let worker = Arc::downgrade(&end.connection().worker);
     drop((end, rig));
     assert_eq!(worker.strong_count(), 0, "nothing holds the lane");

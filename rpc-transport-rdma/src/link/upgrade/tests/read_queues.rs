@@ -49,7 +49,7 @@ impl End {
         let mut peer = ConnParams { grant: GRANT, ..prepared.conn_params() };
         peer.read_ends.truncate(peer_count);
         let (epoch, window) = (prepared.epoch, prepared.holding.window());
-        let number = prepared.queue_pair.number();
+        let number = prepared.queues.messages().number();
         let joined = prepared.join(&peer).unwrap();
         let end = Self { sim: rig.sim.clone(), joined, epoch, number, window };
         let recorder = Arc::new(Recorder::default());

@@ -22,9 +22,6 @@ use crate::{AsyncEventKind, sys};
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
 const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();
 
-/// The traffic class of a hardware RoCE port that has no other.
-const HARDWARE_CLASS: u8 = 106;
-
 #[derive(Debug)]
 pub(crate) struct IbvDevice {
     domain: Arc<ProtectionDomain>,
@@ -102,14 +99,13 @@ unsafe impl RawDevice for IbvDevice {
         // SAFETY: V1: the context is open.
         let raw = unsafe { sys::query_port(context.verbs(), context.pointer(), number) };
         let files = PortFiles::new(&self.name, number);
-        // What UCX uses, and the rest of a data center with it: DSCP 26 with ECN.
-        let usual_class = if self.quirks.queues_are_locked { HARDWARE_CLASS } else { 0 };
         let attributes = |raw: ibv_port_attr| {
             let mut attributes = port_attributes(&raw);
             match attributes.link_layer {
                 LinkLayer::InfiniBand => attributes.partition = files.partition(),
                 LinkLayer::Ethernet => {
-                    attributes.traffic_class = files.traffic_class().unwrap_or(usual_class);
+                    attributes.traffic_class =
+                        files.traffic_class().unwrap_or_else(|| self.quirks.traffic_class());
                 }
             }
             attributes
@@ -117,8 +113,8 @@ unsafe impl RawDevice for IbvDevice {
         raw.map(attributes).map_err(|e| VerbsError::system("query the port", e))
     }
 
-    fn lockable_queue_memory(&self) -> Option<LockedMemory> {
-        self.quirks.queues_are_locked.then(LockedMemory::to_size_by)
+    fn lockable_memory(&self) -> LockedMemory {
+        LockedMemory::to_size_by()
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {

@@ -37,14 +37,16 @@ impl IbvMemoryRegion {
             Access::Source => abi::IBV_ACCESS_REMOTE_READ,
             Access::Windowed => abi::IBV_ACCESS_MW_BIND,
             Access::Sink | Access::Eager => abi::IBV_ACCESS_LOCAL_WRITE,
+            Access::RelaxedSink => abi::IBV_ACCESS_LOCAL_WRITE | abi::IBV_ACCESS_RELAXED_ORDERING,
         };
         let len = mapping.len();
         let base = mapping.base().as_ptr().cast();
+        // It leaves out optional flags that the kernel does not know.
         // SAFETY: V1: the domain is allocated. M1: the range is the mapping, which stays until
         // the region is deregistered.
         let pointer = unsafe {
             let verbs = domain.context().verbs();
-            verbs.ibv_reg_mr(domain.pointer().as_ptr(), base, len, flags.cast_signed())
+            verbs.ibv_reg_mr_iova2(domain.pointer().as_ptr(), base, len, base as u64, flags)
         };
         let pointer = check_pointer(pointer)
             .map_err(|error| VerbsError::locking("register memory", error, len as u64, None))?;

@@ -371,7 +371,7 @@ fn mtu_number(mtu: Mtu) -> u32 {
 mod tests {
     use super::*;
     use crate::ConnectOptions;
-    use crate::sys::provider::{Agreement, Endpoint, Gid};
+    use crate::sys::provider::{Agreement, Endpoint, Gid, ReadDepths};
 
     fn path(link_layer: LinkLayer) -> PathAttributes {
         let remote = Endpoint {
@@ -380,7 +380,7 @@ mod tests {
             gid: Gid([7; 16]),
             lid: 9,
             mtu: Mtu::B4096,
-            reads_max: 16,
+            reads: ReadDepths::Same(16),
             link_layer,
             partition_key: None,
             needs_global_route: false,

@@ -25,7 +25,7 @@ fn config(host: u8) -> SimDeviceConfig {
     SimDeviceConfig::new(&format!("sim{host}"), &[address(host)])
 }
 
-fn errno(error: &VerbsError) -> Option<i32> {
+pub(super) fn errno(error: &VerbsError) -> Option<i32> {
     match error {
         VerbsError::System { source, .. } => source.raw_os_error(),
         _ => None,
@@ -95,7 +95,7 @@ fn connect_at(rig: &mut Rig, positions: [u8; 2]) {
         gid: end.gid,
         lid: 0,
         mtu: Mtu::B4096,
-        reads_max: 4,
+        reads: ReadDepths::Same(4),
         link_layer: LinkLayer::Ethernet,
         partition_key: None,
         needs_global_route: false,
@@ -166,7 +166,7 @@ fn responders_of_a_device_share_its_reads() {
             gid: Gid::from_ip(address(1)),
             lid: 0,
             mtu: Mtu::B4096,
-            reads_max: 4,
+            reads: ReadDepths::Same(4),
             link_layer: LinkLayer::Ethernet,
             partition_key: None,
             needs_global_route: false,

@@ -32,8 +32,8 @@ const PARTS: u64 = 10;
 /// calls are in depends on the speed of the machine.
 const PARTS_MAX: u32 = 30;
 
-/// After so many parts memory has to be flat: pools reach their height late, since that takes many
-/// large messages at the same moment.
+/// After so many parts memory has to be flat, or after half of a longer run: pools reach their
+/// height late, since that takes many large messages at the same moment.
 const WARM_UP_PARTS: usize = 5;
 
 /// Maximum memory at the end, as a multiple of that before, besides what an allocator is free to
@@ -323,7 +323,8 @@ fn left_over(lab: &mut Lab, lines: &[Line]) -> Result<Vec<String>, RigError> {
 
 /// The processes whose memory is not flat.
 fn grown(memory: &[Memory]) -> Vec<String> {
-    let (Some(first), Some(last)) = (memory.get(WARM_UP_PARTS - 1), memory.last()) else {
+    let warm_up_parts = WARM_UP_PARTS.max(memory.len() / 2);
+    let (Some(first), Some(last)) = (memory.get(warm_up_parts - 1), memory.last()) else {
         return vec!["memory was not looked at".to_owned()];
     };
     let pairs = [
@@ -352,6 +353,8 @@ mod tests {
         assert_eq!(grown(&flat), [""; 0]);
         let late: Vec<_> = (0..PARTS).map(|part| memory(10_000 * part.min(5))).collect();
         assert_eq!(grown(&late).len(), 1, "{:?}", grown(&late));
+        let long: Vec<_> = (0..2 * PARTS).map(|part| memory(10_000 * part.clamp(5, 9))).collect();
+        assert_eq!(grown(&long), [""; 0], "pools of a longer run reach their height later");
         assert_eq!(grown(&[]).len(), 1);
     }
 
