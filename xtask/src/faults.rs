@@ -63,6 +63,10 @@ const TWO_HOSTS_LIMIT: Duration = Duration::from_secs(600);
 /// The row that is a program of its own.
 const CANCELS: &str = "cancels";
 
+/// The row whose flipped bits may panic the kernel of the guest: 6.1 computes the checksum of a
+/// packet whose length was flipped. A machine of its own keeps the other rows from it.
+const CORRUPT: &str = "corrupt";
+
 /// The longest that naming the rows may take.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
@@ -85,12 +89,13 @@ pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
     }
     let chosen = list.chosen(&options.row)?;
     let mut failed = Vec::new();
-    let here = jobs_here(&chosen, &job, options);
-    if !here.is_empty() && note(place.run(&here)) {
-        failed.push("one host");
-    }
-    if interrupt::requested() {
-        bail!("interrupted");
+    for here in jobs_here(&chosen, &job, options) {
+        if note(place.run(&here)) {
+            failed.push("one host");
+        }
+        if interrupt::requested() {
+            bail!("interrupted");
+        }
     }
     if chosen.iter().any(|row| row.hosts == 2) && note(two_hosts(&chosen, &job.program, options)) {
         failed.push("two hosts");
@@ -103,20 +108,24 @@ fn note(result: Result<()>) -> bool {
     result.inspect_err(|error| println!("FAILED: {error:#}")).is_err()
 }
 
-fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Job> {
+/// The rows of one host, by the machine that they share.
+fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Vec<Job>> {
     let rows: Vec<&Row> = chosen.iter().copied().filter(|row| row.hosts == 1).collect();
-    let (alone, matrix): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.name == CANCELS);
-    let mut jobs = Vec::new();
-    if !matrix.is_empty() {
-        jobs.push(Job { arguments: row_arguments("matrix", &matrix), ..program.clone() });
-    }
+    let (alone, rows): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.name == CANCELS);
+    let (last, first): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.name == CORRUPT);
+    let matrix = |rows: &[&Row]| {
+        let job = || Job { arguments: row_arguments("matrix", rows), ..program.clone() };
+        (!rows.is_empty()).then(job)
+    };
+    let mut jobs: Vec<Job> = matrix(&first).into_iter().collect();
     if !alone.is_empty() {
         let count = options.cancels;
         let limit_seconds = CANCELS_SECONDS * count.div_ceil(1000);
         let arguments = vec![CANCELS.to_owned(), "--calls".to_owned(), count.to_string()];
         jobs.push(Job { arguments, limit_seconds, ..program.clone() });
     }
-    jobs
+    let machines = [jobs, matrix(&last).into_iter().collect()];
+    machines.into_iter().filter(|jobs| !jobs.is_empty()).collect()
 }
 
 fn two_hosts(chosen: &[&Row], program: &Path, options: &FaultsOptions) -> Result<()> {
@@ -187,7 +196,7 @@ impl std::fmt::Display for Rows {
 mod tests {
     use super::*;
 
-    const LIST: &str = "a\t1\tfirst\nb\t2\tsecond\ncancels\t1\tthird\n";
+    const LIST: &str = "a\t1\tfirst\nb\t2\tsecond\ncorrupt\t1\tthird\ncancels\t1\tfourth\n";
 
     fn job() -> Job {
         Job {
@@ -209,9 +218,13 @@ mod tests {
         let rows = Rows::parse(LIST).unwrap();
         let all = rows.chosen(&[]).unwrap();
         let jobs = jobs_here(&all, &job(), &options(2500));
-        let arguments: Vec<_> = jobs.iter().map(|job| job.arguments.join(" ")).collect();
-        assert_eq!(arguments, ["matrix --row a", "cancels --calls 2500"]);
-        assert_eq!(jobs[1].limit_seconds, 3 * CANCELS_SECONDS);
+        let arguments = |jobs: &Vec<Job>| -> Vec<String> {
+            jobs.iter().map(|job| job.arguments.join(" ")).collect()
+        };
+        let first = vec!["matrix --row a".to_owned(), "cancels --calls 2500".to_owned()];
+        let second = vec!["matrix --row corrupt".to_owned()];
+        assert_eq!(jobs.iter().map(arguments).collect::<Vec<_>>(), [first, second]);
+        assert_eq!(jobs[0][1].limit_seconds, 3 * CANCELS_SECONDS);
         let second = rows.chosen(&["b".to_owned()]).unwrap();
         assert!(jobs_here(&second, &job(), &options(1)).is_empty());
         assert_eq!(row_arguments("two-hosts", &second).join(" "), "two-hosts --row b");

@@ -114,7 +114,7 @@ pub(crate) const DOCTOR: &[RdmaProgram] = &[RdmaProgram {
 }];
 
 /// The variable by which the suite knows where its servers listen.
-const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
+pub(crate) const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
 
 /// One entry of the table.
 #[derive(Debug, Clone, Copy)]

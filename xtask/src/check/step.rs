@@ -204,7 +204,7 @@ impl CheckStep {
             Self::VmDemo => 110,
             Self::VmFaults => 150,
             Self::VmDoctor => 60,
-            Self::VmHardware => 200,
+            Self::VmHardware => 290,
             Self::VmBudgets => 115,
         };
         Some(Duration::from_secs(seconds))

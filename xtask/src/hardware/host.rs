@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use farcall_testkit::process::ProcessError;
 use farcall_testkit::process::bounded::Running;
 
 /// A look at a file, or the start of a program.
@@ -90,20 +91,29 @@ impl Host {
     /// Returns an error if a file cannot be read here or written there.
     pub(super) fn copy_programs(&mut self) -> Result<()> {
         for program in PROGRAMS {
-            let file = self.programs.join(program);
-            let target = format!("{}/{program}", self.folder);
-            let receive = format!("cat >{target} && chmod +x {target}");
-            // Commands start without standard input; bash opens the file for ssh.
-            let mut command = Command::new("bash");
-            command.args(["-c", r#"exec "${@:2}" <"$1""#, "copy"]).arg(&file);
-            command.args(&self.reach).arg(receive);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            Running::start(&mut command)?
-                .output(COPY_LIMIT)
-                .with_context(|| format!("copying {}", file.display()))?;
+            self.copy(&self.programs.join(program), program)?;
         }
         self.programs = PathBuf::from(&self.folder);
         Ok(())
+    }
+
+    /// Copies a program to its folder, and returns the path of it there.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read here or written there.
+    pub(super) fn copy(&self, file: &Path, name: &str) -> Result<PathBuf> {
+        let target = format!("{}/{name}", self.folder);
+        let receive = format!("cat >{target} && chmod +x {target}");
+        // Commands start without standard input; bash opens the file for ssh.
+        let mut command = Command::new("bash");
+        command.args(["-c", r#"exec "${@:2}" <"$1""#, "copy"]).arg(file);
+        command.args(&self.reach).arg(receive);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::start(&mut command)?
+            .output(COPY_LIMIT)
+            .with_context(|| format!("copying {}", file.display()))?;
+        Ok(target.into())
     }
 
     /// Runs a bash script there and returns what it prints. `$dir` is a folder for logs, `$bin` the
@@ -128,7 +138,13 @@ impl Host {
             }
         };
         command.arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = Running::start(&mut command)?.output(limit).with_context(|| self.name())?;
+        let output = match Running::start(&mut command)?.output(limit) {
+            // Without the script, which may be long.
+            Err(ProcessError::Failed { status, errors, .. }) => {
+                bail!("{}: {status}: {errors}", self.name())
+            }
+            output => output.with_context(|| self.name())?,
+        };
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
@@ -168,6 +184,24 @@ impl Host {
             Some(address) => Ok(address.to_owned()),
             None => bail!("the server printed `{}`", printed.trim()),
         }
+    }
+
+    /// Returns the next line with the state of a server that was started with `--state`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server prints none within 10 seconds.
+    pub(super) fn state(&self) -> Result<String> {
+        let script = r#"
+            count() { grep -c '^state: ' "$dir/server.log"; }
+            before=$(count)
+            for _ in {1..100}; do
+                [ "$(count)" -gt "$before" ] && break
+                sleep 0.1
+            done
+            [ "$(count)" -gt "$before" ] || { cat "$dir/server.log" >&2; exit 1; }
+            grep '^state: ' "$dir/server.log" | tail -n 1"#;
+        Ok(self.run(script, SHORT)?.trim().to_owned())
     }
 
     /// Ends the server.
@@ -238,6 +272,6 @@ impl Drop for Host {
 }
 
 /// Returns `text` as one word of a shell.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

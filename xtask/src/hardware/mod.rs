@@ -1,12 +1,15 @@
 //! `cargo xtask hardware`: two hosts with RDMA devices, tried for about thirty minutes, and the
 //! results as a file to send in.
 //!
-//! `rows` is the table, `host` runs scripts here and by ssh, and `outcome` judges their output. CI
-//! runs all of it between two virtual machines, where speed says nothing: a missed bound is no
-//! failure there, and a row that cannot run is one.
+//! `rows` is the table, `host` runs scripts here and by ssh, and `outcome` judges their output.
+//! `programs` are what they run, and `counters` are those of the devices. CI runs all of it between
+//! two virtual machines, where speed says nothing: a missed bound is no failure there, and a row
+//! that cannot run is one.
 
+mod counters;
 mod host;
 mod outcome;
+mod programs;
 mod rows;
 
 use std::ffi::OsString;
@@ -19,15 +22,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 use farcall_testkit::git;
 use serde::{Deserialize, Serialize};
 
-use self::host::{Host, PROGRAMS};
+use self::counters::Counters;
+use self::host::Host;
 use self::outcome::{Outcome, Verdict};
-use self::rows::{Pair, ROWS};
+pub(crate) use self::programs::DRY;
+use self::programs::{TestPrograms, build_measured};
+use self::rows::{Pair, ROWS, Row};
 use crate::batch::{Job, RUNNING_PROGRAM};
-use crate::cargo;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::rdma_place::BOOT_LIMIT;
-use crate::rdma_programs::{BUILD_LIMIT, RdmaProgram, Target};
 use crate::setup::{self, Purpose};
 use crate::vm::{self, SHARE_IN_GUEST, VmEnd, VmOptions};
 
@@ -59,6 +63,9 @@ pub(crate) struct HardwareOptions {
     /// The folder with the programs on both hosts, instead of building and copying them.
     #[arg(long, value_name = "DIR", hide = true)]
     programs: Option<PathBuf>,
+    /// The file that lists the test programs of both hosts, instead of building and copying them.
+    #[arg(long, value_name = "FILE", hide = true, requires = "programs")]
+    tests: Option<PathBuf>,
     /// The commit of those programs.
     #[arg(long, value_name = "COMMIT", hide = true)]
     commit: Option<String>,
@@ -100,13 +107,11 @@ pub(crate) fn run(options: &HardwareOptions) -> Result<()> {
     let pair = meet(options)?;
     let commit = options.commit.clone().map_or_else(git::commit, Ok)?;
     let mut results = Results { commit, rows: Vec::new() };
-    let is_wanted =
-        |name: &str| options.only.is_empty() || options.only.iter().any(|it| it == name);
-    for row in ROWS.iter().filter(|row| is_wanted(row.name)) {
+    for row in ROWS.iter().filter(|row| options.wants(row)) {
         println!("=== {}: {}", row.name, row.what);
         let outcome = match row.is_disruptive && !options.disruptive {
             true => Outcome::skipped("--disruptive was not given"),
-            false => (row.run)(&pair).unwrap_or_else(|error| Outcome::failed(format!("{error:#}"))),
+            false => run_row(row, &pair),
         };
         println!("{outcome}");
         results.rows.push(RowResult { row: row.name.into(), outcome });
@@ -123,6 +128,28 @@ pub(crate) fn run(options: &HardwareOptions) -> Result<()> {
         results.rows.iter().filter(failed).map(|row| row.row.as_str()).collect();
     ensure!(failed.is_empty(), "rows failed: {}", failed.join(", "));
     Ok(())
+}
+
+impl HardwareOptions {
+    fn wants(&self, row: &Row) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == row.name)
+    }
+}
+
+/// Runs a row, and adds what the devices have counted meanwhile.
+fn run_row(row: &Row, pair: &Pair) -> Outcome {
+    let counted = || -> Result<Outcome> {
+        let before = pair.counters()?;
+        let outcome = (row.run)(pair);
+        let mut outcome = outcome.unwrap_or_else(|error| Outcome::failed(format!("{error:#}")));
+        match pair.counters() {
+            Ok(after) => outcome.print_counters("counted", &before, &after),
+            // A host that is out of reach now was in reach before the row.
+            Err(error) => outcome.fail(format!("after the row: {error:#}")),
+        }
+        Ok(outcome)
+    };
+    counted().unwrap_or_else(|error| Outcome::failed(format!("before the row: {error:#}")))
 }
 
 /// Makes both hosts ready.
@@ -147,7 +174,14 @@ fn meet(options: &HardwareOptions) -> Result<Pair> {
     if options.programs.is_none() {
         b.copy_programs()?;
     }
-    Ok(Pair { a, b, is_short: options.short })
+    let needs_tests = ROWS.iter().any(|row| row.needs_tests && options.wants(row));
+    let tests = match &options.tests {
+        Some(file) => Some(TestPrograms::read(file)?),
+        None if needs_tests => Some(TestPrograms::build(&b)?),
+        None => None,
+    };
+    let at_start = [Counters::read(&a)?, Counters::read(&b)?];
+    Ok(Pair { a, b, tests, at_start, is_short: options.short })
 }
 
 /// Returns the address of a host that ssh knows as `peer`.
@@ -160,34 +194,8 @@ fn address_of(peer: &str) -> Result<String> {
     Ok(address.ip().to_string())
 }
 
-/// Builds the programs as they are measured, and returns their folder.
-fn build_measured() -> Result<PathBuf> {
-    let [cli, bench] = PROGRAMS;
-    let arguments = ["build", "--release", "--package", "farcall-cli", "--bin", cli];
-    let arguments = [&arguments[..], &["--package", "farcall-benches", "--bin", bench]].concat();
-    let built = cargo::executables(&arguments, BUILD_LIMIT)?;
-    let file = built.iter().find(|it| it.name == cli).context("the build made no program")?;
-    Ok(file.path.parent().context("a program is in no folder")?.to_owned())
-}
-
-/// The programs of the rows, as tests are built.
-pub(crate) const DRY: &[RdmaProgram] = &[
-    RdmaProgram {
-        package: "farcall-cli",
-        target: Target::Bin { name: "farcall", test: "causes" },
-        arguments: &[],
-        limit_seconds: 0,
-    },
-    RdmaProgram {
-        package: "farcall-benches",
-        target: Target::Bin { name: "farcall-bench", test: "driver" },
-        arguments: &[],
-        limit_seconds: 0,
-    },
-];
-
 /// The bound on all rows between two virtual machines, boots excluded.
-const DRY_LIMIT: Duration = Duration::from_secs(900);
+const DRY_LIMIT: Duration = Duration::from_secs(1200);
 
 /// Rows that need what Soft-RoCE lacks.
 const NOT_EMULATED: &[&str] = &["bond", "mtu", "firmware"];
@@ -204,6 +212,7 @@ pub(crate) fn dry(programs: &[Job], kernel: Series) -> Result<()> {
     fs::copy(RUNNING_PROGRAM, share.path().join("xtask")).context("copying this program")?;
     let folder = programs.first().and_then(|job| job.program.parent());
     let folder = folder.context("the build produced no programs")?;
+    fs::write(share.path().join("tests.json"), serde_json::to_string(programs)?)?;
     let limit = BOOT_LIMIT + DRY_LIMIT;
     let mut machines = VmOptions::for_command(command(folder)?, kernel, limit);
     machines.hosts = 2;
@@ -232,6 +241,7 @@ fn command(programs: &Path) -> Result<Vec<OsString>> {
         if [ "$FARCALL_VM_HOST" = 1 ]; then exec $between serve; fi
         {SHARE_IN_GUEST}/xtask hardware --peer 10.0.2.2 --ssh "$between call" \
             --programs "$1" --commit "$2" --disruptive --short \
+            --tests {SHARE_IN_GUEST}/tests.json \
             --out {SHARE_IN_GUEST}/hardware.json
         status=$?
         $between over

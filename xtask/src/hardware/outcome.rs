@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::counters::Counters;
+
 /// The verdict on a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "reason")]
@@ -34,6 +36,7 @@ pub(super) struct Figure {
 pub(super) enum Bound {
     AtLeast(f64),
     AtMost(f64),
+    Between(f64, f64),
 }
 
 impl Bound {
@@ -41,6 +44,7 @@ impl Bound {
         match self {
             Self::AtLeast(least) => value >= least,
             Self::AtMost(most) => value <= most,
+            Self::Between(least, most) => (least..=most).contains(&value),
         }
     }
 }
@@ -74,6 +78,17 @@ impl Outcome {
     /// Adds the output of a command.
     pub(super) fn print(&mut self, text: impl AsRef<str>) {
         self.printed.push(text.as_ref().trim_end().to_owned());
+    }
+
+    /// Adds the differences of both devices' counters.
+    pub(super) fn print_counters(
+        &mut self,
+        what: &str,
+        before: &[Counters; 2],
+        after: &[Counters; 2],
+    ) {
+        let [a, b] = [0, 1].map(|side| after[side].since(&before[side]));
+        self.print(format!("{what} by A's device: {a}; by B's: {b}"));
     }
 
     /// Adds a figure. One outside of its bound makes the row a miss.
@@ -111,6 +126,7 @@ impl fmt::Display for Outcome {
             match bound {
                 Some(Bound::AtLeast(least)) => write!(f, " (at least {least})")?,
                 Some(Bound::AtMost(most)) => write!(f, " (at most {most})")?,
+                Some(Bound::Between(least, most)) => write!(f, " ({least} to {most})")?,
                 None => {}
             }
         }
@@ -123,6 +139,18 @@ pub(super) fn number_after(text: &str, label: &str) -> Option<f64> {
     let rest = text.split_once(label)?.1;
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     rest[..end].trim_end_matches('.').parse().ok()
+}
+
+/// Returns the sum of the numbers that follow `label` in `text`.
+pub(super) fn sum_after(text: &str, label: &str) -> f64 {
+    let numbers = text.match_indices(label).filter_map(|(at, _)| number_after(&text[at..], label));
+    numbers.fold(0.0, |sum, number| sum + number)
+}
+
+/// Returns the word that follows `label` in `text`.
+pub(super) fn word_after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+    let rest = text.split_once(label)?.1;
+    rest.split(|c: char| !c.is_ascii_alphanumeric()).next().filter(|word| !word.is_empty())
 }
 
 /// Returns the numbers of the last line that has nothing else: the result of a tool of perftest.
@@ -144,6 +172,8 @@ mod tests {
         let mut outcome = Outcome::new();
         outcome.measure("ratio", 1.2, "", Some(Bound::AtMost(1.25)));
         assert_eq!(outcome.verdict, Verdict::Passed);
+        outcome.measure("ratio", 1.0, "", Some(Bound::Between(0.9, 1.1)));
+        assert_eq!(outcome.verdict, Verdict::Passed);
         outcome.measure("ratio", 0.9, "", Some(Bound::AtLeast(0.95)));
         assert_eq!(outcome.verdict, Verdict::Missed);
         outcome.fail("gone");
@@ -157,6 +187,9 @@ mod tests {
         assert_eq!(number_after(line, "p50 "), Some(7.6));
         assert_eq!(number_after(line, "p75 "), None);
         assert_eq!(number_after("1 in flight: 7.", "flight: "), Some(7.0));
+        let state = "lane rxe0#0: keys region, missing 2 of 8; lane rxe0#1: missing 1 of 8";
+        assert_eq!((sum_after(state, "missing "), sum_after(state, "lost ")), (3.0, 0.0));
+        assert_eq!((word_after(state, "keys "), word_after(state, "mtu ")), (Some("region"), None));
         let table = "---\n #bytes #iterations\n 64  1000  1.5  3.25\n----\n";
         assert_eq!(last_numbers(table), Some(vec![64.0, 1000.0, 1.5, 3.25]));
         assert_eq!(last_numbers("no table"), None);
