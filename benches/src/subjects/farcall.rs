@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
@@ -41,6 +42,10 @@ pub struct FarcallOptions {
     /// Time for an acknowledgement: 4.096 us, doubled so many times (RDMA only).
     #[arg(long)]
     pub ack_timeout: Option<u8>,
+    /// Wait for a peer four times as long as by default, and for 60 s in handshakes: for emulated
+    /// devices, whose hosts may stand still for seconds.
+    #[arg(long)]
+    pub patient: bool,
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
@@ -61,11 +66,18 @@ impl FarcallOptions {
         rdma.max_read_bytes = self.read_bytes_max.unwrap_or(rdma.max_read_bytes);
         rdma.max_connections = self.rdma_connections.unwrap_or(rdma.max_connections);
         rdma.connect.traffic_class = self.traffic_class.or(rdma.connect.traffic_class);
-        rdma.connect.timeout = self.ack_timeout.unwrap_or(rdma.connect.timeout);
-        rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
+        let patient = self.patient.then_some(PATIENT_ACK_TIMEOUT);
+        rdma.connect.timeout = self.ack_timeout.or(patient).unwrap_or(rdma.connect.timeout);
+        rdma.spin = self.spin_us.map_or(rdma.spin, Duration::from_micros);
         Rdma::new(rdma)
     }
 }
+
+/// Time for an acknowledgement of a peer that is emulated, or alone for seconds: 0.5 s, seven times.
+const PATIENT_ACK_TIMEOUT: u8 = 17;
+
+/// Time of a handshake with such a peer.
+const PATIENT_HANDSHAKE: Duration = Duration::from_secs(60);
 
 /// Room for the largest messages.
 fn limits() -> Limits {
@@ -77,6 +89,7 @@ fn limits() -> Limits {
 pub struct Farcall {
     rdma: Rdma,
     lent: bool,
+    patient: bool,
     certificates: Option<Certificates>,
     server: OnceLock<Server>,
 }
@@ -86,7 +99,8 @@ impl Farcall {
     #[must_use]
     pub fn new(options: &FarcallOptions) -> Self {
         let certificates = options.tls.as_deref().map(Certificates::at);
-        Self { rdma: options.rdma(), lent: options.lent, certificates, server: OnceLock::new() }
+        let FarcallOptions { lent, patient, .. } = *options;
+        Self { rdma: options.rdma(), lent, patient, certificates, server: OnceLock::new() }
     }
 
     /// Returns the TLS settings of its clients.
@@ -134,6 +148,9 @@ impl Subject for Farcall {
         if let Some(tls) = self.server_tls()? {
             builder = builder.tls(&tls);
         }
+        if self.patient {
+            builder = builder.handshake_timeout(PATIENT_HANDSHAKE);
+        }
         let server = builder.add_service(BenchService::new(service)).build();
         let listener = server.bind(address).await?;
         let address = listener.local_address().to_string();
@@ -151,6 +168,9 @@ impl Subject for Farcall {
         let mut builder = Channel::builder(address)?.limits(limits()).rdma(&self.rdma);
         if let Some(tls) = self.client_tls()? {
             builder = builder.tls(&tls);
+        }
+        if self.patient {
+            builder = builder.handshake_timeout(PATIENT_HANDSHAKE);
         }
         let channel =
             builder.connect().await.with_context(|| format!("connecting to {address}"))?;

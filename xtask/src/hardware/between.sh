@@ -4,6 +4,11 @@
 #   between.sh FOLDER serve | between.sh FOLDER call HOST SCRIPT | between.sh FOLDER over
 set -u
 folder=$1
+
+# Waits for a while. A `sleep` would be a process each time, which an emulated host starts in 10 ms of its processor.
+exec {never}<> <(:)
+wait_a_while() { read -rt 0.1 -u "$never"; }
+
 case $2 in
     serve)
         while [ ! -e "$folder/over" ]; do
@@ -17,14 +22,14 @@ case $2 in
                     mv "$name.end" "$name.status"
                 ) &
             done
-            sleep 0.05
+            wait_a_while
         done
         ;;
     call)
         name=$(mktemp "$folder/call.XXXXXX") || exit 1
         printf '%s\n' "$4" >"$name.new"
         mv "$name.new" "$name.script"
-        until [ -e "$name.status" ]; do sleep 0.05; done
+        until [ -e "$name.status" ]; do wait_a_while; done
         cat "$name.out"
         cat "$name.err" >&2
         exit "$(cat "$name.status")"

@@ -29,9 +29,10 @@ const PRELUDE: &str = r#"
 netdev_to() { ip -o route get "$1" | sed -n 's/.* dev \([^ ]*\).*/\1/p'; }
 netdev_of() { ip -o address show to "$1" | awk 'NR == 1 { print $2 }'; }
 device_on() {
-    local file
+    local file name
     for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
-        [ "$(cat "$file" 2>/dev/null)" = "$1" ] || continue
+        # An entry without a GID cannot be read. There are up to 1,024, so no process is started.
+        { read -r name <"$file"; } 2>/dev/null && [ "$name" = "$1" ] || continue
         file=${file#/sys/class/infiniband/}
         echo "${file%%/*}"
         return

@@ -107,11 +107,12 @@ pub(crate) fn run(options: &HardwareOptions) -> Result<()> {
     let pair = meet(options)?;
     let commit = options.commit.clone().map_or_else(git::commit, Ok)?;
     let mut results = Results { commit, rows: Vec::new() };
+    let mut counters = None;
     for row in ROWS.iter().filter(|row| options.wants(row)) {
         println!("=== {}: {}", row.name, row.what);
         let outcome = match row.is_disruptive && !options.disruptive {
             true => Outcome::skipped("--disruptive was not given"),
-            false => run_row(row, &pair),
+            false => run_row(row, &pair, &mut counters),
         };
         println!("{outcome}");
         results.rows.push(RowResult { row: row.name.into(), outcome });
@@ -136,20 +137,24 @@ impl HardwareOptions {
     }
 }
 
-/// Runs a row, and adds what the devices have counted meanwhile.
-fn run_row(row: &Row, pair: &Pair) -> Outcome {
-    let counted = || -> Result<Outcome> {
-        let before = pair.counters()?;
-        let outcome = (row.run)(pair);
-        let mut outcome = outcome.unwrap_or_else(|error| Outcome::failed(format!("{error:#}")));
-        match pair.counters() {
-            Ok(after) => outcome.print_counters("counted", &before, &after),
-            // A host that is out of reach now was in reach before the row.
-            Err(error) => outcome.fail(format!("after the row: {error:#}")),
-        }
-        Ok(outcome)
+/// Runs a row, and adds what the devices have counted meanwhile. `last` are the counters after the
+/// row before.
+fn run_row(row: &Row, pair: &Pair, last: &mut Option<[Counters; 2]>) -> Outcome {
+    let before = match last.take().map_or_else(|| pair.counters(), Ok) {
+        Ok(before) => before,
+        Err(error) => return Outcome::failed(format!("before the row: {error:#}")),
     };
-    counted().unwrap_or_else(|error| Outcome::failed(format!("before the row: {error:#}")))
+    let outcome = (row.run)(pair);
+    let mut outcome = outcome.unwrap_or_else(|error| Outcome::failed(format!("{error:#}")));
+    match pair.counters() {
+        Ok(after) => {
+            outcome.print_counters("counted", &before, &after);
+            *last = Some(after);
+        }
+        // A host that is out of reach now was in reach before the row.
+        Err(error) => outcome.fail(format!("after the row: {error:#}")),
+    }
+    outcome
 }
 
 /// Makes both hosts ready.

@@ -71,10 +71,10 @@ impl Left {
 
 pub(super) fn killed(pair: &Pair) -> Result<Outcome> {
     let mut outcome = Outcome::new();
-    let served = Served::start(pair, "")?;
+    let served = Served::start(pair, "--state")?;
     let arguments = "--size 64 --warm-up 0 --millis 60000";
-    let (called, (before, after)) = served.call_during(arguments, |_| {
-        thread::sleep(Duration::from_secs(pair.pick(2, 8)));
+    let (called, (before, after)) = served.call_during(arguments, |has_ended| {
+        served.until_connected(has_ended)?;
         let before = Instant::now();
         pair.b.stop()?;
         Ok((before, Instant::now()))

@@ -61,27 +61,34 @@ pub(super) fn mtu(pair: &Pair) -> Result<Outcome> {
 /// A load of small calls.
 const SMALL: &str = "--size 64";
 
-/// Takes B's link down for so many seconds under a load, and returns the end of the client. The
-/// load goes on for three seconds.
-fn flap(pair: &Pair, served: &Served<'_>, seconds: f64, load: &str) -> Result<Result<String>> {
+/// Takes B's link down for so many seconds under a load, once the client is connected, and returns
+/// the end of the client. The load goes on for three seconds. `notice` are the seconds from the
+/// connection to the look at the server's state that shows it.
+fn flap(
+    pair: &Pair,
+    served: &Served<'_>,
+    seconds: f64,
+    (load, notice): (&str, u64),
+) -> Result<Result<String>> {
     let netdev = pair.netdev()?;
-    // Until the client is connected.
-    let wait = pair.pick(1, 6);
     // In the background: B is perhaps reached over this very link.
     let script = format!(
-        "nohup bash -c 'sleep {wait}; ip link set {netdev} down; sleep {seconds}; \
-         ip link set {netdev} up' >/dev/null 2>&1 </dev/null &"
+        "nohup bash -c 'ip link set {netdev} down; sleep {seconds}; ip link set {netdev} up' \
+         >/dev/null 2>&1 </dev/null &"
     );
-    let millis = (wait as f64 + seconds + 3.0) * 1e3;
+    let millis = (notice as f64 + seconds + 3.0) * 1e3;
     let arguments = format!("--warm-up 0 --millis {millis:.0} {load}");
-    let (called, ()) = served.call_during(&arguments, |_| pair.b.run(&script, SHORT).map(drop))?;
+    let (called, ()) = served.call_during(&arguments, |has_ended| {
+        served.until_connected(has_ended)?;
+        pair.b.run(&script, SHORT).map(drop)
+    })?;
     Ok(called.line)
 }
 
 pub(super) fn flap_short(pair: &Pair) -> Result<Outcome> {
     let mut outcome = Outcome::new();
-    let served = Served::start(pair, "")?;
-    match flap(pair, &served, 0.1, SMALL)? {
+    let served = Served::start(pair, "--state")?;
+    match flap(pair, &served, 0.1, (SMALL, pair.pick(4, 8)))? {
         Ok(line) => drop(read(&mut outcome, &line, "p50 ")?),
         // An emulated host that gets no processor stretches the 100 ms.
         Err(error) if pair.is_short => {
@@ -101,8 +108,8 @@ fn return_to_rdma(served: &Served<'_>, outcome: &mut Outcome) -> Result<()> {
 
 pub(super) fn flap_long(pair: &Pair) -> Result<Outcome> {
     let mut outcome = Outcome::new();
-    let served = Served::start(pair, "")?;
-    let called = flap(pair, &served, 3.0, SMALL)?;
+    let served = Served::start(pair, "--state")?;
+    let called = flap(pair, &served, 3.0, (SMALL, pair.pick(4, 8)))?;
     outcome.print(called.unwrap_or_else(|error| format!("calls in flight failed: {error:#}")));
     return_to_rdma(&served, &mut outcome)?;
     Ok(outcome)
@@ -123,12 +130,13 @@ pub(super) fn retries(pair: &Pair) -> Result<Outcome> {
         let nominal = TRIES * 4.096e-6 * f64::from(1_u32 << timeout);
         let down = nominal * STRETCH + 2.0;
         let options = format!("--ack-timeout {timeout}");
-        let served = Served::start(pair, &options)?;
+        let served = Served::start(pair, &format!("--state {options}"))?;
         // A has READs outstanding at any moment. A call would be acknowledged soon, and its answer
         // is B's to send again.
         let size = pair.pick(1 << 20, 65_536);
         let load = format!("--operation download --size {size} --in-flight 8 {options}");
-        let called = flap(pair, &served, down, &load)?;
+        // The load ends with the first call that fails.
+        let called = flap(pair, &served, down, (&load, 60))?;
         // The link may stay down for so long still, and the next server needs it.
         thread::sleep(Duration::from_secs_f64(down));
         let message = match called {

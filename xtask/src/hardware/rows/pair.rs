@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::hardware::counters::Counters;
 use crate::hardware::host::{Host, SHORT};
-use crate::hardware::outcome::{Outcome, last_numbers, number_after};
+use crate::hardware::outcome::{Outcome, last_numbers, number_after, sum_after};
 use crate::hardware::programs::TestPrograms;
 
 /// A load of one client. In emulation it takes minutes.
@@ -50,12 +50,15 @@ impl<'a> Served<'a> {
     }
 
     pub(super) fn start_at(pair: &'a Pair, address: &str, options: &str) -> Result<Self> {
-        Ok(Self { pair, address: pair.b.serve(address, options)? })
+        let options = format!("{options} {}", pair.patience());
+        Ok(Self { pair, address: pair.b.serve(address, &options)? })
     }
 
     /// Runs a client on A and returns what it prints. The error of one that fails has its message.
     pub(super) fn call(&self, arguments: &str) -> Result<String> {
-        let script = format!(r#""$bin/farcall-bench" client {} {arguments}"#, self.address);
+        let patience = self.pair.patience();
+        let script =
+            format!(r#""$bin/farcall-bench" client {} {arguments} {patience}"#, self.address);
         self.pair.a.run(&script, LOAD)
     }
 
@@ -75,6 +78,15 @@ impl<'a> Served<'a> {
             Ok((called, done?))
         })
     }
+
+    /// Waits until the server, which prints its state, has a connection over RDMA, or its client
+    /// has ended.
+    pub(super) fn until_connected(&self, has_ended: &dyn Fn() -> bool) -> Result<()> {
+        while !has_ended() && sum_after(&self.pair.b.state()?, "connections ") == 0.0 {
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Served<'_> {
@@ -87,6 +99,11 @@ impl Drop for Served<'_> {
 impl Pair {
     pub(super) fn pick(&self, full: u64, short: u64) -> u64 {
         if self.is_short { short } else { full }
+    }
+
+    /// The option of farcall-bench with which emulated devices, on a busy host, fail no call.
+    fn patience(&self) -> &'static str {
+        if self.is_short { "--patient" } else { "" }
     }
 
     /// Returns the tests that run on the devices.
