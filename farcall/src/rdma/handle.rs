@@ -18,7 +18,7 @@ use super::refusal::{NOT_BUILT_IN, Refusal};
 /// Channels and servers take it from [`ChannelBuilder::rdma`](crate::ChannelBuilder::rdma) and
 /// [`ServerBuilder::rdma`](crate::ServerBuilder::rdma). All that are given none share the
 /// process-wide handle, [`Rdma::default`]. Each handle of [`Rdma::new`] opens a device once more,
-/// with lanes (a task and a completion queue each) and pinned memory of its own, 5.4 MiB at least.
+/// with lanes (a task and a completion queue each) and pinned memory of its own, 5.8 MiB at least.
 /// Under a memlock limit of 8 MiB, Debian's default, there is memory for one.
 ///
 /// A lane's task runs in the tokio runtime of the connection that came first. A program with

@@ -64,6 +64,8 @@ pub(crate) struct WorkerShared<C> {
     pub(crate) core: Option<Id>,
     pub(crate) attachment: Attachment,
     pub(crate) send_slots: Arc<SlotPool>,
+    /// [`CONTROL_SLOTS`](crate::proto::connection::CONTROL_SLOTS) for each connection.
+    pub(crate) control_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
     /// The bytes that READs of all workers of the device may have outstanding.

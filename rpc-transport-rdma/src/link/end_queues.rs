@@ -102,7 +102,7 @@ fn make_one(
 /// completion queue may have none until the worker's task has freed what queue pairs that are gone
 /// have left there: until it is scheduled, connections that have just ended would keep a new one
 /// out. And memory for large frames that is not in use may take what the process may lock.
-pub(super) fn with_room<T>(
+fn with_room<T>(
     worker: &WorkerShared,
     mut make: impl FnMut() -> Result<T, VerbsError>,
 ) -> Result<T, Declined> {

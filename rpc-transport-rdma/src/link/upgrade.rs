@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,13 +20,12 @@ use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
 use crate::device::{Topology, quirks};
 use crate::link::candidate::{ConnectedEnd, JoinedPath};
-use crate::link::end_queues::{EndQueues, with_room};
+use crate::link::end_queues::EndQueues;
 use crate::link::obstacle::{declined, excluded, in_use};
 use crate::link::path_memory::{AddressPair, PathMemory};
 use crate::link::peer_gid::PeerGid;
-use crate::memory::SlotPool;
 use crate::proto::conn_params::{Capabilities, ConnParams};
-use crate::proto::connection::{CONTROL_SLOT_LEN, CONTROL_SLOTS, Parts, Rules, Timeouts};
+use crate::proto::connection::{CONTROL_SLOTS, Parts, Rules, Timeouts};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
@@ -43,6 +43,10 @@ use crate::{
 
 /// Time between two looks for lanes that are not needed any more.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The reason given where connections that ended hold all slots for short messages. They give them
+/// back when their queue pairs are drained, or destroyed after `rdma.close_timeout`.
+const NO_CONTROL_SLOT: &str = "connections that are ending hold all control slots of the lane";
 
 /// Workers that a handshake tries whose last place another handshake takes first.
 const SEAT_TRIES: u32 = 8;
@@ -402,9 +406,11 @@ impl LocalEnd {
         let agreement = agreement.map_err(|error| declined(&error))?;
         let reads_of_queue = self.queues.reads_mut().agree(&peer.read_ends);
         let reads_of_queue = reads_of_queue.map_err(|error| declined(&error))?;
-        let device = shared.attachment.device();
-        let control =
-            with_room(&shared, || SlotPool::new(device, CONTROL_SLOTS, CONTROL_SLOT_LEN))?;
+        let control = iter::from_fn(|| shared.control_slots.try_take());
+        let control_slots: Vec<_> = control.take(CONTROL_SLOTS as usize).collect();
+        if control_slots.is_empty() {
+            return Err(Declined::new(NO_CONTROL_SLOT.to_owned()));
+        }
         let rules = Rules {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
@@ -435,7 +441,7 @@ impl LocalEnd {
         let state = State::new(Parts {
             rules,
             flow: FlowWindow::new(self.holding, peer.grant, Arc::clone(&activity)),
-            control_slots: std::iter::from_fn(|| control.try_take()).collect(),
+            control_slots,
             rndv_get: RndvGet::new(limits, chunk_len),
             read_throttle: ReadThrottle::new(share, chunk_len, limits.queues),
             counters: Arc::clone(&counters),

@@ -36,6 +36,7 @@ use crate::lane::outstanding::OutstandingBuffers;
 use crate::lane::spares::{SpareStore, spares_max};
 use crate::lane::{LaneSizes, LastPoll};
 use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
+use crate::proto::connection::CONTROL_SLOT_LEN;
 use crate::quota::half_open::HalfOpen;
 use crate::quota::semaphore::FairSemaphore;
 use crate::quota::slots::{SharedQuota, SlotQuota};
@@ -44,7 +45,7 @@ use crate::verbs::{
 };
 use crate::worker::driver::Driver;
 pub(crate) use crate::worker::sizing::{LEAN_FROM, auto_lanes};
-use crate::worker::sizing::{fit, lane_len, lanes_budget, lean};
+use crate::worker::sizing::{control_slots, fit, lane_len, lanes_budget, lean_lane};
 use crate::worker::srq::{Replenish, Watermark};
 use crate::{RdmaConfig, RkeyScope};
 
@@ -133,6 +134,7 @@ impl Worker {
             core: core_id,
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
+            control_slots: SlotPool::new(device, control_slots(config), CONTROL_SLOT_LEN)?,
             sources,
             sinks,
             reads,
@@ -199,7 +201,7 @@ fn vector_of(number: usize) -> u32 {
 }
 
 /// The most workers of a device that are made because the others are full: 16,384 connections by
-/// default. Each takes 5.4 MiB for its slots, and a task.
+/// default. Each takes 5.8 MiB for its slots, and a task.
 const WORKERS_MAX: usize = 64;
 
 /// The settings of a device's lanes, cut to what the process may lock where the device's queues
@@ -219,7 +221,7 @@ fn sized(device: &Device, config: &RdmaConfig) -> LaneSizes {
         let fit = budget.map_or(u64::MAX, |budget| budget / lane_len(&config));
         let workers_max = usize::try_from(fit).unwrap_or(usize::MAX).min(WORKERS_MAX);
         let workers_max = workers_max.max(lanes.into());
-        return LaneSizes { lean: lean(&config), full: config, lock_limit: None, workers_max };
+        return LaneSizes { lean: lean_lane(&config), full: config, lock_limit: None, workers_max };
     };
     let limit = memory.and_then(|memory| memory.limit);
     rpc_core::limited_log!(
@@ -234,7 +236,7 @@ fn sized(device: &Device, config: &RdmaConfig) -> LaneSizes {
         max_connections = fitted.max_connections,
         send_depth = fitted.send_depth
     );
-    let (lean, workers_max) = (lean(&fitted), lanes.into());
+    let (lean, workers_max) = (lean_lane(&fitted), lanes.into());
     LaneSizes { full: fitted, lean, lock_limit: limit, workers_max }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::RdmaConfig;
 use crate::proto::connection::{CONTROL_SLOT_LEN, CONTROL_SLOTS};
+use crate::quota::slots::BASE;
 use crate::verbs::queue_memory::{
     completion_queue_len, pages, queue_pair_len, shared_receive_queue_len,
 };
@@ -19,7 +20,12 @@ const LEAN_SEND_DEPTH: u32 = 50;
 const LEAN_READS: u8 = 4;
 const LEAN_READ_QUEUE_PAIRS: u8 = 1;
 
-/// Connections of a device after which new ones, and new lanes, are lean: 1,024 others lock 74 MiB
+/// Parts of the settings' slots that a lane for lean connections has: of the receive slots beside
+/// the least of each connection, and of the send slots.
+const LEAN_WIDENING_PART: u16 = 16;
+const LEAN_SEND_PART: u32 = 4;
+
+/// Connections of a device after which new ones, and new lanes, are lean: 1,024 others lock 72 MiB
 /// on mlx5, with their parts of lanes.
 pub(crate) const LEAN_FROM: usize = 1024;
 
@@ -27,8 +33,8 @@ pub(crate) const LEAN_FROM: usize = 1024;
 const MIN_SLOTS: u16 = 16;
 const MIN_SEND_SLOTS: u32 = 4;
 
-/// Send slots begin at multiples of a cache line.
-const SEND_SLOT_UNIT: u64 = 64;
+/// Slots to send from begin at multiples of a cache line.
+const SLOT_UNIT: u64 = 64;
 
 /// The most lanes that a device gets by itself.
 const AUTO_LANES_MAX: usize = 8;
@@ -74,8 +80,20 @@ pub(super) fn fit(config: &RdmaConfig, budget: u64) -> Option<RdmaConfig> {
     Some(fitted)
 }
 
+/// The settings of a lane that is made for lean connections alone: their least window each, and
+/// with the default settings 64 slots in which windows of busy ones widen.
+pub(super) fn lean_lane(config: &RdmaConfig) -> RdmaConfig {
+    let least = config.max_connections.saturating_mul(BASE);
+    let receive_slots = least.saturating_add(u32::from(config.receive_slots / LEAN_WIDENING_PART));
+    RdmaConfig {
+        receive_slots: u16::try_from(receive_slots).unwrap_or(u16::MAX).min(config.receive_slots),
+        send_slots: (config.send_slots / LEAN_SEND_PART).max(MIN_SEND_SLOTS).min(config.send_slots),
+        ..lean(config)
+    }
+}
+
 /// The settings with lean connections.
-pub(super) fn lean(config: &RdmaConfig) -> RdmaConfig {
+fn lean(config: &RdmaConfig) -> RdmaConfig {
     RdmaConfig {
         send_depth: config.send_depth.min(LEAN_SEND_DEPTH),
         max_reads: config.max_reads.min(LEAN_READS),
@@ -87,20 +105,30 @@ pub(super) fn lean(config: &RdmaConfig) -> RdmaConfig {
 /// Bytes that a lane locks when it has all its connections.
 pub(super) fn lane_len(config: &RdmaConfig) -> u64 {
     let slot_len = u64::from(config.slot_len);
+    let slots_len =
+        |count: u32, len: u64| pages(u64::from(count) * len.next_multiple_of(SLOT_UNIT));
     let slots = pages(u64::from(config.receive_slots) * slot_len)
-        + pages(u64::from(config.send_slots) * slot_len.next_multiple_of(SEND_SLOT_UNIT));
+        + slots_len(config.send_slots, slot_len)
+        + slots_len(control_slots(config), CONTROL_SLOT_LEN as u64);
     let queues = completion_queue_len(config.completions_of_lane())
         + shared_receive_queue_len(config.receive_slots.into());
     slots + queues + u64::from(config.max_connections) * connection_len(config)
 }
 
-/// Bytes that a connection locks: its queue pairs with the drain WR of each, and control slots.
+/// Control slots of a lane: those of each connection, and of one that still drains its queue pairs
+/// when the next one comes.
+pub(super) fn control_slots(config: &RdmaConfig) -> u32 {
+    // Each takes receive slots, so there are never 65,536.
+    let connections = config.max_connections.min(u32::from(config.receive_slots) / BASE);
+    (connections + 1) * CONTROL_SLOTS
+}
+
+/// Bytes that a connection locks: its queue pairs with the drain WR of each.
 fn connection_len(config: &RdmaConfig) -> u64 {
     let inline_max = QueuePairConfig::default().inline_max;
     let messages = queue_pair_len(config.send_depth.saturating_add(1), inline_max);
     let reads = queue_pair_len(u32::from(config.reads_of_queue_pair()) + 1, 0);
-    let control = pages(u64::from(CONTROL_SLOTS) * CONTROL_SLOT_LEN as u64);
-    messages + u64::from(config.read_queue_pairs) * reads + control
+    messages + u64::from(config.read_queue_pairs) * reads
 }
 
 #[cfg(test)]
@@ -112,17 +140,18 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_connection_takes_44_kib_and_a_lean_one_24() {
-        assert_eq!(connection_len(&RdmaConfig::default()), 44 << 10);
+    fn a_connection_takes_40_kib_and_a_lean_one_20() {
+        assert_eq!(connection_len(&RdmaConfig::default()), 40 << 10);
         let lean = fit(&RdmaConfig::default(), 5 * MIB).unwrap();
-        assert_eq!(connection_len(&lean), 24 << 10);
+        assert_eq!(connection_len(&lean), 20 << 10);
     }
 
     #[test]
-    fn a_connection_has_50_kib_of_a_full_lean_lane() {
+    fn a_connection_has_41_kib_of_a_full_lean_lane() {
         let part = |config: &RdmaConfig| lane_len(config) / u64::from(config.max_connections);
-        let [full, lean] = [RdmaConfig::default(), lean(&RdmaConfig::default())];
-        assert_eq!([part(&full), part(&lean)].map(|len| len >> 10), [73, 49]);
+        let [full, lean] = [RdmaConfig::default(), lean_lane(&RdmaConfig::default())];
+        assert_eq!((lean.receive_slots, lean.send_slots), (832, 64));
+        assert_eq!([part(&full), part(&lean)].map(|len| len >> 10), [71, 41]);
     }
 
     #[test]
@@ -148,7 +177,7 @@ mod tests {
     #[test]
     fn a_lane_that_fits_is_left_as_it_is() {
         let config = RdmaConfig::default();
-        assert_eq!(lane_len(&config).div_ceil(MIB), 19);
+        assert_eq!(lane_len(&config).div_ceil(MIB), 18);
         assert_eq!(fit(&config, 19 * MIB), None);
         assert_eq!(lanes_budget(LockedMemory::default()), None);
     }

@@ -94,7 +94,7 @@ async fn lanes_past_1024_connections_have_queues_for_lean_ones() {
     ends.push(rig.prepare());
     // The slots, and for each of 256 connections its requests, its READs, and a drain WR for each
     // of its queue pairs.
-    let [full, lean] = [1024 + 256 * (96 + 1 + 2 * (8 + 1)), 1024 + 256 * (50 + 1 + 4 + 1)];
+    let [full, lean] = [1024 + 256 * (96 + 1 + 2 * (8 + 1)), 832 + 256 * (50 + 1 + 4 + 1)];
     assert_eq!(rig.capacities(), [full, full, full, full, lean]);
     // A lane that is made for fewer is as the first ones were.
     drop(ends.drain(100..).collect::<Vec<_>>());

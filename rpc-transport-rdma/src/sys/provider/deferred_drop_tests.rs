@@ -34,7 +34,7 @@ async fn a_lane_that_ends_over_hung_firmware_blocks_no_thread() {
     assert!(stop.is_cancelled());
     hold.wait_for(1);
     let left = census(&network);
-    assert!((left.regions, left.completion_queues) == (2, 1), "{left:?}");
+    assert!((left.regions, left.completion_queues) == (3, 1), "{left:?}");
     drop(hold);
     while census(&network).regions > 0 {
         tokio::task::yield_now().await;

@@ -3,6 +3,7 @@
 use rpc_core::connect::{PROOF_LEN, PathBinding};
 
 use super::*;
+use crate::proto::connection::CONTROL_SLOT_LEN;
 
 /// Number of attempts that the goal asks for.
 const ATTEMPTS: usize = 10_000;

@@ -59,3 +59,27 @@ fn a_path_that_is_dropped_with_its_runtime_keeps_the_order() {
         assert_eq!(sources.bytes_in_use() > 0, does_fail, "readable as long as the queue pair is");
     }
 }
+
+/// A connection registers no memory for its control messages: that would be a firmware command.
+#[tokio::test]
+async fn control_slots_are_the_lanes_and_go_back_to_it() {
+    let rig = Rig::new();
+    let (end, recorder) = rig.open();
+    let slots = Arc::clone(&end.connection().worker.control_slots);
+    assert_eq!(slots.count() as usize - slots.available(), CONTROL_SLOTS as usize);
+    let taken: Vec<_> = std::iter::from_fn(|| slots.try_take()).collect();
+    let prepared = rig.prepare();
+    let peer = prepared.conn_params();
+    let declined = prepared.join(&peer).err().unwrap();
+    assert_eq!(declined.to_string(), NO_CONTROL_SLOT);
+    drop(taken);
+    let (other, _) = rig.open();
+    assert_eq!(slots.count() as usize - slots.available(), 2 * CONTROL_SLOTS as usize);
+    for end in [&end, &other] {
+        end.connection().fail(CloseReason::Local);
+        end.flush().await;
+        end.connection().ended.cancelled().await;
+    }
+    assert!(recorder.closed().is_some());
+    until("the slots", || slots.available() == slots.count() as usize).await;
+}
