@@ -7,7 +7,7 @@ folder=$1
 
 # Waits for a while. A `sleep` would be a process each time, which an emulated host starts in 10 ms of its processor.
 exec {never}<> <(:)
-wait_a_while() { read -rt 0.1 -u "$never"; }
+wait_a_while() { read -rt 0.1 -u "$never" || true; }
 
 case $2 in
     serve)
