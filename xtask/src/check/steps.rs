@@ -196,7 +196,7 @@ impl Runner {
         let variables: Vec<_> =
             variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let lints = ["--", "-D", "warnings"];
-        let clippy = [&["clippy", "--all-targets"], UNOPTIMIZED, LINKED, &lints].concat();
+        let clippy = [&["clippy", "--lib"], UNOPTIMIZED, LINKED, &lints].concat();
         self.cargo(step, &clippy, &variables)?;
         self.cargo(step, &[TEST, UNOPTIMIZED, LINKED, &["--lib", "sys::"]].concat(), &variables)
     }
