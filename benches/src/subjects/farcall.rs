@@ -73,7 +73,7 @@ impl FarcallOptions {
     }
 }
 
-/// Time for an acknowledgement of a peer that is emulated, or alone for seconds: 0.5 s, seven times.
+/// Time for an acknowledgement of an emulated peer: 0.5 s, seven times.
 const PATIENT_ACK_TIMEOUT: u8 = 17;
 
 /// Time of a handshake with such a peer.

@@ -45,7 +45,7 @@ use crate::{
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The reason given where connections that ended hold all slots for short messages. They give them
-/// back when their queue pairs are drained, or destroyed after `rdma.close_timeout`.
+/// back when their queue pairs are drained, or destroyed after `RdmaConfig::close_timeout`.
 const NO_CONTROL_SLOT: &str = "connections that are ending hold all control slots of the lane";
 
 /// Workers that a handshake tries whose last place another handshake takes first.
