@@ -204,5 +204,20 @@ mod tests {
             prop_assert!(lane_len(&fitted) <= lane_len(&config));
             prop_assert_eq!(fitted.check(), Ok(()));
         }
+
+        #[test]
+        #[cfg_attr(miri, ignore = "hundreds of cases, and it keeps those that fail in a file")]
+        fn a_lean_lane_has_as_many_connections_in_less_memory(
+            receive_slots in 3_u16..,
+            send_slots in 1_u32..5000,
+            max_connections in 1_u32..,
+        ) {
+            let config =
+                RdmaConfig { receive_slots, send_slots, max_connections, ..RdmaConfig::default() };
+            let lane = lean_lane(&config);
+            prop_assert_eq!(control_slots(&lane), control_slots(&config));
+            prop_assert!(lane_len(&lane) <= lane_len(&config));
+            prop_assert_eq!(lane.check(), Ok(()));
+        }
     }
 }
