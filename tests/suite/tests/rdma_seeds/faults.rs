@@ -55,8 +55,9 @@ pub(crate) fn begin(network: &SimNetwork, severity: Severity, seed: u64) {
     faults.refused_receive = 0.02;
     faults.lossy_class = 0.02;
     if seed.is_multiple_of(7) {
-        // Long, and shorter than what a connection waits for by itself.
-        faults.event_delay_max = Duration::from_secs(1);
+        // The proof of a path waits 3 s for as many as three events in a row, and a lost LAG port
+        // may take 0.8 s of them.
+        faults.event_delay_max = Duration::from_millis(600);
     }
     drivers(&mut faults, seed);
     if severity != Severity::Harmless {
