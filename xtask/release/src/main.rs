@@ -10,11 +10,12 @@ mod package;
 mod portability;
 mod publish;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::interrupt;
+use xtask::{batch, interrupt};
 
 use compat::CompatOptions;
 use measure::MeasureOptions;
@@ -45,6 +46,12 @@ enum Task {
     Measure(MeasureOptions),
     /// Call a farcall server from a page in Chromium by grpc-web.
     Browser,
+    /// Run the jobs of a file: in a virtual machine, which is given the program that started it.
+    #[command(hide = true)]
+    Batch {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -64,5 +71,20 @@ fn run(task: Task) -> Result<()> {
         Task::Mutants(options) => mutants::run(&options),
         Task::Measure(options) => measure::run(&options),
         Task::Browser => browser::run(),
+        Task::Batch { file } => batch::run_file(&file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The virtual machine starts this program by the command line that xtask's `batch` writes.
+    #[test]
+    fn what_the_virtual_machine_starts_is_a_task() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = batch::write(&[], &folder.path().join("jobs")).unwrap();
+        let parsed = Arguments::try_parse_from(command).unwrap();
+        assert!(matches!(parsed.task, Task::Batch { .. }));
     }
 }
