@@ -146,6 +146,17 @@ mod tests {
         assert_eq!(connection_len(&lean), 20 << 10);
     }
 
+    /// The figures of the book, and of `farcall doctor`.
+    #[test]
+    fn a_lane_takes_17_9_mib_of_which_5_8_are_slots() {
+        let config = RdmaConfig::default();
+        let queues = completion_queue_len(config.completions_of_lane())
+            + shared_receive_queue_len(config.receive_slots.into())
+            + u64::from(config.max_connections) * connection_len(&config);
+        let tenths = |len: u64| (10 * len + MIB / 2) / MIB;
+        assert_eq!([lane_len(&config), lane_len(&config) - queues].map(tenths), [179, 58]);
+    }
+
     #[test]
     fn a_connection_has_41_kib_of_a_full_lean_lane() {
         let part = |config: &RdmaConfig| lane_len(config) / u64::from(config.max_connections);
@@ -177,8 +188,7 @@ mod tests {
     #[test]
     fn a_lane_that_fits_is_left_as_it_is() {
         let config = RdmaConfig::default();
-        assert_eq!(lane_len(&config).div_ceil(MIB), 18);
-        assert_eq!(fit(&config, 19 * MIB), None);
+        assert_eq!(fit(&config, lane_len(&config)), None);
         assert_eq!(lanes_budget(LockedMemory::default()), None);
     }
 

@@ -68,7 +68,8 @@ fn flap(
     pair: &Pair,
     served: &Served<'_>,
     seconds: f64,
-    (load, notice): (&str, u64),
+    load: &str,
+    notice: u64,
 ) -> Result<Result<String>> {
     let netdev = pair.netdev()?;
     // In the background: B is perhaps reached over this very link.
@@ -88,7 +89,7 @@ fn flap(
 pub(super) fn flap_short(pair: &Pair) -> Result<Outcome> {
     let mut outcome = Outcome::new();
     let served = Served::start(pair, "--state")?;
-    match flap(pair, &served, 0.1, (SMALL, pair.pick(4, 8)))? {
+    match flap(pair, &served, 0.1, SMALL, pair.pick(4, 8))? {
         Ok(line) => drop(read(&mut outcome, &line, "p50 ")?),
         // An emulated host that gets no processor stretches the 100 ms.
         Err(error) if pair.is_short => {
@@ -109,7 +110,7 @@ fn return_to_rdma(served: &Served<'_>, outcome: &mut Outcome) -> Result<()> {
 pub(super) fn flap_long(pair: &Pair) -> Result<Outcome> {
     let mut outcome = Outcome::new();
     let served = Served::start(pair, "--state")?;
-    let called = flap(pair, &served, 3.0, (SMALL, pair.pick(4, 8)))?;
+    let called = flap(pair, &served, 3.0, SMALL, pair.pick(4, 8))?;
     outcome.print(called.unwrap_or_else(|error| format!("calls in flight failed: {error:#}")));
     return_to_rdma(&served, &mut outcome)?;
     Ok(outcome)
@@ -136,7 +137,7 @@ pub(super) fn retries(pair: &Pair) -> Result<Outcome> {
         let size = pair.pick(1 << 20, 65_536);
         let load = format!("--operation download --size {size} --in-flight 8 {options}");
         // The load ends with the first call that fails.
-        let called = flap(pair, &served, down, (&load, 60))?;
+        let called = flap(pair, &served, down, &load, 60)?;
         // The link may stay down for so long still, and the next server needs it.
         thread::sleep(Duration::from_secs_f64(down));
         let message = match called {
