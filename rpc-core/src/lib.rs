@@ -77,9 +77,8 @@ pub mod codegen {
     pub use crate::method::{
         CallKind, Idempotency, MethodDescriptor, ServiceDescriptor, with_detach,
     };
-    pub use crate::payload::encode::{
-        BytesField, Detach, Detached, Detacher, NESTING_MAX, detach_longest,
-    };
+    pub use crate::payload::encode::NESTING_MAX;
+    pub use crate::payload::tail_field::{BytesField, Detach, Detached, Detacher, detach_longest};
     pub use crate::server::{HandlerFuture, ServerCall, Service};
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-use crate::payload::encode::Detach;
+use crate::payload::tail_field::Detach;
 
 /// Maximum length of a path in bytes. The names of gRPC's own services have less than 100.
 const PATH_LEN_MAX: usize = 1024;

@@ -11,7 +11,8 @@ use super::{SendStream, StreamWriter};
 use crate::call::options::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
-use crate::payload::encode::{Detach, Detacher, Encode, Split};
+use crate::payload::encode::{Encode, Split};
+use crate::payload::tail_field::{Detach, Detacher};
 use crate::wire::{FrameKind, MESSAGE_LEN_LEN};
 
 /// One direction of a call: names for error messages, and the method's tail-field accessor.

@@ -16,8 +16,8 @@ use tonic::Status;
 
 use crate::call::refusal;
 use crate::client::{EncodedBody, Outgoing, Started};
-use crate::payload::encode::Detacher;
 use crate::payload::encode::{Encode, Split};
+use crate::payload::tail_field::Detacher;
 use crate::stream::{Direction, StreamWriter, forward};
 use crate::wire::FrameKind;
 use crate::{Deadline, MayHaveExecuted, Method};

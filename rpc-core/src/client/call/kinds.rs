@@ -21,7 +21,7 @@ use super::body::{Body, FallibleRequests, OneMessage, Requests};
 use super::{Call, ClientReply, RequestParts};
 use crate::call::refusal;
 use crate::client::Caller;
-use crate::payload::encode::Detacher;
+use crate::payload::tail_field::Detacher;
 use crate::{Explain, Method, MethodDescriptor};
 
 /// Makes a call with one request and one response through `caller`. Dropping the future cancels

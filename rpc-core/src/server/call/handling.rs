@@ -21,7 +21,7 @@ use tonic::{Response, Status};
 
 use crate::Deadline;
 use crate::call::options::MessageLimits;
-use crate::payload::encode::Detacher;
+use crate::payload::tail_field::Detacher;
 use crate::server::call::context::{CallScope, CancelOnDrop, Entered, Scoped, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};
 
