@@ -34,3 +34,10 @@ pub mod worker;
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/farcall.bench.rs"));
 }
+
+/// The same with `Vec<u8>` fields, as they are by default.
+#[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic)]
+#[allow(unreachable_pub)]
+pub mod vectors {
+    include!(concat!(env!("OUT_DIR"), "/vectors/farcall.bench.rs"));
+}

@@ -7,6 +7,7 @@ use tonic::codegen::BoxStream;
 
 use crate::proto::bench_server::Bench;
 use crate::proto::{Done, Payload, Wanted};
+use crate::vectors;
 
 /// The longest download.
 const DOWNLOAD_LEN_MAX: usize = 64 << 20;
@@ -70,5 +71,40 @@ impl Bench for Service {
     async fn feed(&self, request: Request<Wanted>) -> Result<Response<Self::FeedStream>, Status> {
         let payload = self.payload(&request.into_inner())?;
         Ok(Response::new(Box::pin(stream::repeat_with(move || Ok(payload.clone())))))
+    }
+}
+
+/// The same for clients that upload vectors.
+#[async_trait]
+impl vectors::bench_server::Bench for Service {
+    type FeedStream = BoxStream<vectors::Payload>;
+
+    async fn echo(
+        &self,
+        request: Request<vectors::Payload>,
+    ) -> Result<Response<vectors::Payload>, Status> {
+        Ok(Response::new(request.into_inner()))
+    }
+
+    async fn upload(
+        &self,
+        _: Request<vectors::Payload>,
+    ) -> Result<Response<vectors::Done>, Status> {
+        Ok(Response::new(vectors::Done {}))
+    }
+
+    async fn download(
+        &self,
+        request: Request<vectors::Wanted>,
+    ) -> Result<Response<vectors::Payload>, Status> {
+        let payload = self.payload(&Wanted { len: request.into_inner().len })?;
+        Ok(Response::new(vectors::Payload { data: payload.data.to_vec() }))
+    }
+
+    async fn feed(
+        &self,
+        _: Request<vectors::Wanted>,
+    ) -> Result<Response<Self::FeedStream>, Status> {
+        Err(Status::unimplemented("streams are measured in shared memory"))
     }
 }

@@ -113,7 +113,7 @@ mod tests {
             numbers(&[]),
             [
                 "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T10", "T11", "T12", "T13", "T14",
-                "T15"
+                "T15", "T16"
             ]
         );
         assert_eq!(numbers(&["--group", "rdma"]).len(), 11);

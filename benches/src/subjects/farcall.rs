@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
 use farcall::{Channel, ConnectionInfo, Limits, Rdma, RdmaConfig, Server};
 use tokio::task::JoinHandle;
@@ -16,6 +16,8 @@ use super::state;
 use crate::proto::bench_rpc::{BenchService, BenchStub};
 use crate::proto::{Payload, Wanted};
 use crate::service::Service;
+use crate::vectors;
+use crate::vectors::bench_rpc::{BenchService as VectorService, BenchStub as VectorStub};
 use crate::worker::{Caller, Client, Counts, Quota, Subject, Tally};
 
 /// Options of farcall for a measurement.
@@ -49,9 +51,24 @@ pub struct FarcallOptions {
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
+    /// Memory of uploads: shared by all, copied for each, or copied into a vector.
+    #[arg(long, value_enum, default_value_t)]
+    pub payload: PayloadKind,
     /// A folder with `ca.pem`, `server.pem` and `server.key`: TLS on TCP.
     #[arg(long)]
     pub tls: Option<PathBuf>,
+}
+
+/// The memory of an upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum PayloadKind {
+    /// One `Bytes` for all uploads.
+    #[default]
+    Shared,
+    /// A `Bytes` of its own for each.
+    Copied,
+    /// A `Vec<u8>` for each, which the server gets as one.
+    Vector,
 }
 
 impl FarcallOptions {
@@ -90,6 +107,7 @@ pub struct Farcall {
     rdma: Rdma,
     lent: bool,
     patient: bool,
+    payload: PayloadKind,
     certificates: Option<Certificates>,
     server: OnceLock<Server>,
 }
@@ -99,8 +117,9 @@ impl Farcall {
     #[must_use]
     pub fn new(options: &FarcallOptions) -> Self {
         let certificates = options.tls.as_deref().map(Certificates::at);
-        let FarcallOptions { lent, patient, .. } = *options;
-        Self { rdma: options.rdma(), lent, patient, certificates, server: OnceLock::new() }
+        let FarcallOptions { lent, patient, payload, .. } = *options;
+        let server = OnceLock::new();
+        Self { rdma: options.rdma(), lent, patient, payload, certificates, server }
     }
 
     /// Returns the TLS settings of its clients.
@@ -151,7 +170,13 @@ impl Subject for Farcall {
         if self.patient {
             builder = builder.handshake_timeout(PATIENT_HANDSHAKE);
         }
-        let server = builder.add_service(BenchService::new(service)).build();
+        let builder = match self.payload {
+            PayloadKind::Shared | PayloadKind::Copied => {
+                builder.add_service(BenchService::new(service))
+            }
+            PayloadKind::Vector => builder.add_service(VectorService::new(service)),
+        };
+        let server = builder.build();
         let listener = server.bind(address).await?;
         let address = listener.local_address().to_string();
         // The first one tells what it has counted; a worker serves once.
@@ -174,7 +199,8 @@ impl Subject for Farcall {
         }
         let channel =
             builder.connect().await.with_context(|| format!("connecting to {address}"))?;
-        Ok(FarcallClient { stub: BenchStub::new(channel.clone()), channel, lent: self.lent })
+        let stub = BenchStub::new(channel.clone());
+        Ok(FarcallClient { stub, channel, lent: self.lent, payload: self.payload })
     }
 
     fn counts(&self, connections: &[FarcallClient]) -> Counts {
@@ -203,6 +229,7 @@ pub struct FarcallClient {
     channel: Channel,
     stub: BenchStub<Channel>,
     lent: bool,
+    payload: PayloadKind,
 }
 
 impl FarcallClient {
@@ -230,7 +257,15 @@ impl Client for FarcallClient {
             true => self.channel.buffer(data.len()).await.freeze(),
             false => data,
         };
-        self.stub.upload(Payload { data }).await?;
+        match self.payload {
+            PayloadKind::Shared => self.stub.upload(Payload { data }).await?,
+            PayloadKind::Copied => self.stub.upload(Payload { data: data.to_vec().into() }).await?,
+            PayloadKind::Vector => {
+                let stub = VectorStub::new(self.channel.clone());
+                stub.upload(vectors::Payload { data: data.to_vec() }).await?;
+                return Ok(());
+            }
+        };
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The figures T1 to T15: TCP over loopback, on the host.
+//! The figures T1 to T16: TCP over loopback, on the host.
 
 mod allocations;
 mod matrix;
@@ -37,6 +37,7 @@ pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
         "T13" => ratios::tonics_client(bench, goal),
         "T14" => ratios::tls(bench, goal),
         "T15" => memory::grpc(bench, goal),
+        "T16" => ratios::vectors(bench, goal),
         other => bail!("nothing here measures {other}"),
     }
 }

@@ -56,6 +56,18 @@ pub(super) fn large(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
+/// T16: messages of the types that a service from tonic has.
+pub(super) fn vectors(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    let (shared, copied) = ("farcall, shared", "farcall, copied");
+    let farcall = |payload| bench.farcall(LOOPBACK).with_arguments(&["--payload", payload]);
+    let sides =
+        [farcall("vector"), farcall("shared").named(shared), farcall("copied").named(copied)];
+    let load = Load::new(Operation::Upload, MIB, bench.effort.span());
+    let compared = Comparison::measure(&sides, &Setting::free(), &load, &bench.effort)?;
+    let parts = goal.parts.iter().zip([shared, copied]);
+    parts.map(|(part, other)| compared.ratio(part, other, Metric::Rate)).collect()
+}
+
 /// T5: a stream of small messages from the server.
 pub(super) fn stream(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     let sides = bench.sides(&["tonic"], &["std"])?;
