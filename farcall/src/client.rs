@@ -1,6 +1,6 @@
 //! Calls: the functions that make them, how layers see them, and interceptors.
 
 pub use rpc_core::client::{
-    Call, ClientCall, ClientReply, Intercepted, LayeredChannel, client_streaming, server_streaming,
-    streaming, unary, untyped,
+    Call, ClientCall, ClientReply, Intercepted, LayeredChannel, ReceivedMessage, client_streaming,
+    server_streaming, streaming, unary, untyped,
 };

@@ -39,10 +39,21 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     asking[1] = 1;
     let acks = [record(4, 0, &[9; 8]), asking, record(4, 0, &[0; 8])].concat();
     let refused = record(2, 1, &refused);
-    [vec![], small.clone(), small.repeat(3), chunks, turns.concat(), refused, acks]
+    [vec![], small.clone(), small.repeat(3), chunks, turns.concat(), refused, acks, vector()]
         .into_iter()
         .flat_map(|bytes| [0, 6, 255].map(|step| [&[step], &bytes[..]].concat()))
         .collect()
+}
+
+/// The beginning of a frame that ends with a vector of 64 KiB, which is received into memory of its
+/// own. All of it would be longer than an input may be.
+fn vector() -> Vec<u8> {
+    let field = [&[1 << 3 | 2, 0x80, 0x80, 0x04][..], &[7; 64 << 10]].concat();
+    let mut header = FrameHeader::bare(FrameKind::Request, 5);
+    header.message_len = field.len() as u64;
+    let frame = [&header.to_bytes()[..], &field].concat();
+    let first = [&(frame.len() as u64).to_le_bytes()[..], &frame[..300]].concat();
+    [record(2, 1, &first), record(3, 1, &frame[300..500])].concat()
 }
 
 /// A record as the table of the transport's module has it.

@@ -60,9 +60,10 @@
 //!
 //! # Long `bytes` fields
 //!
-//! A `bytes` field is a `Vec<u8>`, which is copied between message and transport, unless
-//! [`Builder::bytes`] makes it `Bytes`. A `Bytes` of at least 64 KiB in a request or response can
-//! travel without a copy if its message is generated in the same run.
+//! A `bytes` field is a `Vec<u8>`, unless [`Builder::bytes`] makes it `Bytes`. A `Bytes` of at
+//! least 64 KiB in a request or response can travel without a copy if its message is generated in
+//! the same run. So can a `Vec<u8>` over TCP: it is written from where it lies, and read into the
+//! vector that becomes the field, if it is the longest field of a unary message. RDMA copies it.
 //! [`Builder::service_generator`] and messages from an [`extern_path`](Builder::extern_path) do not
 //! know the fields, so theirs are copied.
 //!

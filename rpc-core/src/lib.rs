@@ -78,7 +78,7 @@ pub mod codegen {
         CallKind, Idempotency, MethodDescriptor, ServiceDescriptor, with_detach,
     };
     pub use crate::payload::encode::NESTING_MAX;
-    pub use crate::payload::tail_field::{BytesField, Detach, Detached, Detacher, detach_longest};
+    pub use crate::payload::tail_field::{BytesField, Detach, Detacher, FieldVisitor, with_fields};
     pub use crate::server::{HandlerFuture, ServerCall, Service};
 }
 

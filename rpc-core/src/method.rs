@@ -197,12 +197,17 @@ impl Method {
         split_path(self.path()).1
     }
 
+    /// The description of generated code; `None` where messages pass through.
+    pub(crate) fn descriptor(&self) -> Option<&'static MethodDescriptor> {
+        match self {
+            Self::Static(method) => Some(method),
+            Self::Shared(_) => None,
+        }
+    }
+
     /// Accessors of a long `bytes` field; none where messages pass through.
     pub(crate) fn detach(&self) -> Detach {
-        match self {
-            Self::Static(method) => method.detach,
-            Self::Shared(_) => Detach::NONE,
-        }
+        self.descriptor().map_or(Detach::NONE, |method| method.detach)
     }
 
     /// Returns false if the path alone is known.

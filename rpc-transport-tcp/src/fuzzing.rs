@@ -7,7 +7,7 @@ use rpc_core::pool::Pool;
 use rpc_core::transport::Admission;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::decoder::{Decoder, DecoderEvent};
+use crate::codec::decoder::{Decoder, DecoderEvent, VECTOR, joined};
 use crate::proxy::{self, Decoded};
 
 /// Reads a PROXY header from `bytes`, in the steps in which a socket would be read. Returns the
@@ -42,15 +42,7 @@ pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reass
     let mut decoder = Decoder::new(Pool::new(0));
     let (mut frames, mut acks) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {
-        let mut len = 0;
-        for slice in decoder.read_slices() {
-            let part = slice.len().min(step - len).min(bytes.len());
-            let (head, rest) = bytes.split_at(part);
-            slice[..part].copy_from_slice(head);
-            bytes = rest;
-            len += part;
-        }
-        decoder.filled(len);
+        decoder.read(&mut bytes, step);
         if let Err(error) = take(&mut decoder, &mut frames, &mut acks, admitted_len_max) {
             return Reassembled { frames, acks, error: Some(error) };
         }
@@ -68,10 +60,10 @@ fn take(
     while let Some(event) = decoder.next()? {
         match event {
             DecoderEvent::Announced { len, .. } if len <= admitted_len_max => {
-                decoder.admit(Admission::Accept { deadline: None });
+                decoder.admit(Admission::Accept { deadline: None, detacher: Some(VECTOR) });
             }
             DecoderEvent::Announced { .. } => decoder.admit(Admission::Refuse),
-            DecoderEvent::Frame { frame, .. } => frames.push(frame),
+            DecoderEvent::Frame { frame, delivery } => frames.push(joined(frame, delivery)),
             DecoderEvent::Ack { read } => acks.push(read),
         }
     }

@@ -9,6 +9,8 @@ fn main() -> Result<(), CodegenError> {
     // The service of recordings.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     rpc_codegen::compile_protos(root.join("talk.proto"))?;
+    // A service whose messages have vectors.
+    rpc_codegen::compile_protos(root.join("bench.proto"))?;
     // The stub alone: the messages are tonic-health's.
     let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
     rpc_codegen::configure()

@@ -1,4 +1,4 @@
-//! The functions that detach the longest `bytes` field of a method's message.
+//! The functions that show the runtime the `bytes` fields of a method's message.
 //!
 //! Each message of each method gets one private function, named in the method's descriptor. No
 //! trait is implemented for a message, so messages from elsewhere need nothing, and two services
@@ -46,7 +46,7 @@ fn has_detacher(message: &MessageModel) -> bool {
 }
 
 fn name(method: &MethodModel, side: &str) -> Ident {
-    format_ident!("detach_{}_{side}", method.trait_method)
+    format_ident!("fields_of_{}_{side}", method.trait_method)
 }
 
 fn function(name: &Ident, message: &MessageModel, settings: &RpcSettings) -> TokenStream {
@@ -59,12 +59,13 @@ fn function(name: &Ident, message: &MessageModel, settings: &RpcSettings) -> Tok
         let number = proc_macro2::Literal::u32_unsuffixed(number);
         quote!((#number, &mut message.#name))
     });
+    let parameter = if message.bytes_fields.is_empty() { quote!(_) } else { quote!(message) };
     quote! {
         fn #name(
-            message: &mut dyn ::core::any::Any,
-        ) -> ::core::option::Option<#runtime::Detached> {
-            let message = message.downcast_mut::<#path>()?;
-            #runtime::detach_longest(&mut [#(#fields),*])
+            message: ::core::option::Option<&mut dyn ::core::any::Any>,
+            visit: #runtime::FieldVisitor<'_>,
+        ) {
+            #runtime::with_fields::<#path>(message, |#parameter| visit(&mut [#(#fields),*]));
         }
     }
 }

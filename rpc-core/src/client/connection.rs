@@ -22,6 +22,7 @@ use crate::call::options::MessageLimits;
 use crate::calls::window::Counts;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
+use crate::payload::received::ReceivedMessage;
 use crate::stream::{
     Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, StreamPart, inflated,
 };
@@ -224,7 +225,7 @@ pub struct Reply {
     /// The block: metadata, trailers, the status's words and details.
     pub block: Bytes,
     /// The message; it aliases the memory that it was received into.
-    pub message: Bytes,
+    pub message: ReceivedMessage,
     /// True if the message is compressed.
     pub is_deflated: bool,
     /// True if the server reports that no handler has seen the call.
@@ -240,8 +241,8 @@ impl Reply {
     ) -> Result<Self, Status> {
         let message = std::mem::take(&mut self.message);
         // A client has no memory budget.
-        let Inflated { message, .. } = inflated(io, message, receiving).await?;
-        Ok(Self { message, is_deflated: false, ..self })
+        let Inflated { message, .. } = inflated(io, message.into_bytes(), receiving).await?;
+        Ok(Self { message: message.into(), is_deflated: false, ..self })
     }
 }
 

@@ -294,7 +294,7 @@ impl RecordedCall {
 
 /// The body of an answer that is one message.
 fn one_message<M: Message>(message: &M) -> ReplyBody {
-    ReplyBody::Message(message.encode_to_vec().into())
+    ReplyBody::Message(Bytes::from(message.encode_to_vec()).into())
 }
 
 /// The body of an answer that is a stream.

@@ -15,6 +15,7 @@ mod settings;
 mod subchannel;
 mod target;
 
+pub use crate::payload::received::ReceivedMessage;
 pub use crate::stream::StreamPart;
 pub use call::rules::CallRules;
 pub use call::{

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use crate::payload::tail_field::{Detached, Detacher};
+use crate::payload::tail_field::{DETACH_LEN_MIN, Detached, Detacher};
 
 /// Maximum number of messages around the innermost one of a message: prost's recursion limit,
 /// beyond which receivers do not decode. An entry of a map counts as a message.
@@ -95,7 +95,7 @@ impl<M: Message + Any> Split<M> {
 
     /// Takes a whole message apart, if there is something to be gained.
     pub(crate) fn split(&mut self, detacher: Option<Detacher>) {
-        if self.tail.is_none() {
+        if self.tail.is_none() && self.len >= DETACH_LEN_MIN {
             self.tail = detacher.and_then(|detacher| detacher.detach(&mut self.rest));
         }
     }
@@ -153,7 +153,7 @@ mod tests {
     use prost::bytes::Bytes;
 
     use super::*;
-    use crate::payload::tail_field::{BytesField, DETACH_LEN_MIN, detach_longest};
+    use crate::payload::tail_field::{DETACH_LEN_MIN, FieldVisitor, with_fields};
 
     #[derive(Clone, PartialEq, prost::Message)]
     struct Sample {
@@ -167,11 +167,10 @@ mod tests {
         plain: Vec<u8>,
     }
 
-    fn detach(message: &mut dyn Any) -> Option<Detached> {
-        let Sample { first, second, plain, .. } = message.downcast_mut::<Sample>()?;
-        let fields: &mut [(u32, &mut dyn BytesField)] =
-            &mut [(1, first), (300, second), (4, plain)];
-        detach_longest(fields)
+    fn fields(message: Option<&mut dyn Any>, visit: FieldVisitor<'_>) {
+        with_fields::<Sample>(message, |Sample { first, second, plain, .. }| {
+            visit(&mut [(1, first), (300, second), (4, plain)]);
+        });
     }
 
     fn sample(first: usize, second: usize, plain: usize) -> Sample {
@@ -200,7 +199,7 @@ mod tests {
             (DETACH_LEN_MIN - 1, 0, DETACH_LEN_MIN - 1, None),
         ] {
             let message = sample(first, second, plain);
-            let detacher = Some(Detacher::new(detach));
+            let detacher = Some(Detacher::new(fields));
             let split = Split::new(message.clone(), detacher);
             assert_eq!(split.tail().map(|tail| tail[0]), tail, "{first}, {second}, {plain}");
             let bytes = encoded(&split);
@@ -216,6 +215,6 @@ mod tests {
         assert_eq!(encoded(&Split::new(message, None)), expected);
         let other = "a message of another type".to_owned();
         let expected = other.encode_to_vec();
-        assert_eq!(encoded(&Split::new(other, Some(Detacher::new(detach)))), expected);
+        assert_eq!(encoded(&Split::new(other, Some(Detacher::new(fields)))), expected);
     }
 }

@@ -3,4 +3,5 @@
 pub(crate) mod buffer;
 pub(crate) mod encode;
 pub mod pool;
+pub(crate) mod received;
 pub(crate) mod tail_field;

@@ -1,7 +1,9 @@
 //! The tail field, a message's longest `bytes` field, as generated code gives access to it.
 //!
 //! Generated code knows the fields of a message, and says it with a [`Detacher`] in its method's
-//! descriptor. No trait is implemented for a message.
+//! descriptor. No trait is implemented for a message. The sender takes the field out of its message
+//! before it encodes the rest. A receiver whose field is a `Vec<u8>` lets the transport read the
+//! field's bytes into a vector, and puts that into the message after it has decoded the rest.
 
 use std::any::Any;
 use std::fmt;
@@ -27,20 +29,27 @@ impl Detach {
     pub const NONE: Self = Self { request: None, response: None };
 }
 
-/// Prepares messages of one type for encoding: checks how deep they nest, and takes the largest
-/// `bytes` field out.
+/// Access to the singular `bytes` fields of a message, each with its number. For generated code.
+pub type FieldVisitor<'a> = &'a mut dyn FnMut(&mut [(u32, &mut dyn BytesField)]);
+
+/// Shows `visit` the fields of a message of one type, or those of an empty message where none is
+/// given. A message of another type has none.
+type Fields = fn(Option<&mut dyn Any>, FieldVisitor<'_>);
+
+/// Access to the `bytes` fields of messages of one type, and the check of how deep they nest.
 #[derive(Clone, Copy)]
 pub struct Detacher {
-    detach: fn(&mut dyn Any) -> Option<Detached>,
+    fields: Fields,
     /// Absent where the type cannot nest deeply.
     nests_too_deep: Option<fn(&dyn Any) -> bool>,
 }
 
 impl Detacher {
-    /// A detacher for the type that `detach` downcasts to; it leaves other types alone.
+    /// A detacher for the type whose fields `fields` shows: those of the given message, or of an
+    /// empty one. It leaves messages of other types alone.
     #[must_use]
-    pub const fn new(detach: fn(&mut dyn Any) -> Option<Detached>) -> Self {
-        Self { detach, nests_too_deep: None }
+    pub const fn new(fields: fn(Option<&mut dyn Any>, FieldVisitor<'_>)) -> Self {
+        Self { fields, nests_too_deep: None }
     }
 
     /// Adds the check of a type that can hold itself. It returns true for a message that nests
@@ -51,8 +60,38 @@ impl Detacher {
         Self { nests_too_deep: Some(nests_too_deep), ..self }
     }
 
+    /// Takes out the longest field, if it is long enough to be worth it.
     pub(crate) fn detach<M: Any>(self, message: &mut M) -> Option<Detached> {
-        (self.detach)(message)
+        let mut detached = None;
+        (self.fields)(Some(message), &mut |fields| detached = detach_longest(fields));
+        detached
+    }
+
+    /// Returns true if the field with that number takes a vector as it is.
+    pub(crate) fn takes_vector(self, number: u32) -> bool {
+        let mut takes = false;
+        (self.fields)(None, &mut |fields| {
+            takes = find(fields, number).is_some_and(|field| field.is_vector());
+        });
+        takes
+    }
+
+    /// Sets the field with that number. Returns the bytes if the message has no such field.
+    pub(crate) fn attach<M: Any>(
+        self,
+        message: &mut M,
+        number: u32,
+        bytes: Vec<u8>,
+    ) -> Result<(), Vec<u8>> {
+        let mut bytes = Some(bytes);
+        (self.fields)(Some(message), &mut |fields| {
+            if let Some(field) = find(fields, number)
+                && let Some(bytes) = bytes.take()
+            {
+                field.attach(bytes);
+            }
+        });
+        bytes.map_or(Ok(()), Err)
     }
 
     /// Returns true if the message nests too deep to be encoded.
@@ -62,13 +101,26 @@ impl Detacher {
     }
 }
 
+/// Gives `visit` the message, or an empty one of its type where none is given. A message of another
+/// type is not visited. For generated code.
+pub fn with_fields<M: Default + 'static>(
+    message: Option<&mut dyn Any>,
+    visit: impl FnOnce(&mut M),
+) {
+    match message.map(<dyn Any>::downcast_mut) {
+        Some(Some(message)) => visit(message),
+        Some(None) => {}
+        None => visit(&mut M::default()),
+    }
+}
+
 impl PartialEq for Detacher {
     fn eq(&self, other: &Self) -> bool {
         let is_same_check = match (self.nests_too_deep, other.nests_too_deep) {
             (Some(own), Some(others)) => std::ptr::fn_addr_eq(own, others),
             (own, others) => own.is_none() && others.is_none(),
         };
-        is_same_check && std::ptr::fn_addr_eq(self.detach, other.detach)
+        is_same_check && std::ptr::fn_addr_eq(self.fields, other.fields)
     }
 }
 
@@ -82,11 +134,11 @@ impl fmt::Debug for Detacher {
 
 /// A field that was taken out of its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detached {
+pub(crate) struct Detached {
     /// The field's number.
-    pub number: u32,
+    pub(crate) number: u32,
     /// Bytes of the field.
-    pub bytes: Bytes,
+    pub(crate) bytes: Bytes,
 }
 
 /// A singular `bytes` field, in the types that prost gives it.
@@ -96,6 +148,12 @@ pub trait BytesField {
 
     /// Takes them out, and leaves the field as if it had never been set.
     fn detach(&mut self) -> Bytes;
+
+    /// Returns true if it is a vector, which takes another one without a copy.
+    fn is_vector(&self) -> bool;
+
+    /// Sets it.
+    fn attach(&mut self, bytes: Vec<u8>);
 }
 
 impl BytesField for Bytes {
@@ -106,15 +164,13 @@ impl BytesField for Bytes {
     fn detach(&mut self) -> Bytes {
         std::mem::take(self)
     }
-}
 
-impl BytesField for Option<Bytes> {
-    fn detachable_len(&self) -> usize {
-        self.as_ref().map_or(0, Bytes::len)
+    fn is_vector(&self) -> bool {
+        false
     }
 
-    fn detach(&mut self) -> Bytes {
-        self.take().unwrap_or_default()
+    fn attach(&mut self, bytes: Vec<u8>) {
+        *self = bytes.into();
     }
 }
 
@@ -128,21 +184,44 @@ impl BytesField for Vec<u8> {
     fn detach(&mut self) -> Bytes {
         Bytes::from(std::mem::take(self))
     }
+
+    fn is_vector(&self) -> bool {
+        true
+    }
+
+    fn attach(&mut self, bytes: Vec<u8>) {
+        *self = bytes;
+    }
 }
 
-impl BytesField for Option<Vec<u8>> {
+/// A field that is there or not. One that is taken out is not there.
+impl<F: BytesField + Default> BytesField for Option<F> {
     fn detachable_len(&self) -> usize {
-        self.as_ref().map_or(0, Vec::len)
+        self.as_ref().map_or(0, F::detachable_len)
     }
 
     fn detach(&mut self) -> Bytes {
-        self.take().map(Bytes::from).unwrap_or_default()
+        self.take().unwrap_or_default().detach()
+    }
+
+    fn is_vector(&self) -> bool {
+        F::default().is_vector()
+    }
+
+    fn attach(&mut self, bytes: Vec<u8>) {
+        self.get_or_insert_default().attach(bytes);
     }
 }
 
-/// Takes out the longest of a message's fields, if it is long enough to be worth it. For generated
-/// code.
-pub fn detach_longest(fields: &mut [(u32, &mut dyn BytesField)]) -> Option<Detached> {
+fn find<'a>(
+    fields: &'a mut [(u32, &mut dyn BytesField)],
+    number: u32,
+) -> Option<&'a mut dyn BytesField> {
+    let (_, field) = fields.iter_mut().find(|(other, _)| *other == number)?;
+    Some(&mut **field)
+}
+
+fn detach_longest(fields: &mut [(u32, &mut dyn BytesField)]) -> Option<Detached> {
     let longest = fields.iter_mut().max_by_key(|(_, field)| field.detachable_len())?;
     let (number, field) = longest;
     (field.detachable_len() >= DETACH_LEN_MIN)

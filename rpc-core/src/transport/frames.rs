@@ -226,13 +226,23 @@ impl WriteHead for Parts<'_> {
 pub(crate) fn received<T>(
     budget: &mut ReceiveBudget<T>,
     header: &FrameHeader,
-    delivery: Delivery,
+    delivery: &Delivery,
 ) -> Result<Option<T>, ProtocolError> {
     let key = header.frame_key();
     match delivery {
         Delivery::Whole => budget.came_whole(key).map(|()| None),
-        Delivery::Announced => budget.arrived(key, header.frame_len()).map(Some),
+        Delivery::Announced | Delivery::Split(_) => {
+            budget.arrived(key, header.frame_len()).map(Some)
+        }
     }
+}
+
+/// Parses the header of a frame that has arrived, and checks the frame's length.
+pub(crate) fn parse(frame: &[u8], delivery: &Delivery) -> Result<FrameHeader, ProtocolError> {
+    let Delivery::Split(tail) = delivery else { return FrameHeader::parse_whole(frame) };
+    let header = FrameHeader::parse(frame)?;
+    header.check_len((frame.len() + tail.len()) as u64)?;
+    Ok(header)
 }
 
 /// Takes a frame that has arrived apart into its block and its message.

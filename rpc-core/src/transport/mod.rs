@@ -29,10 +29,12 @@ use thiserror::Error;
 
 use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
+use crate::payload::tail_field::Detacher;
 use crate::policy::progress::Flows;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 
+pub use crate::payload::received::Tail;
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use close_reason::{CloseReason, task_dropped};
 pub use frames::{FrameMarks, FrameProtocol, OutFrame, Withdrawn, WriteHead};
@@ -198,7 +200,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         len: u64,
     ) -> Result<Admission, ProtocolError>;
 
-    /// Takes a frame that has arrived; `delivery` says whether it was announced before.
+    /// Takes a frame that has arrived; `delivery` says whether it was announced before, and has
+    /// the frame's tail if that is apart.
     ///
     /// # Errors
     ///
@@ -233,12 +236,31 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The way a frame arrived. The transport knows, and the peer cannot pass one for the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Delivery {
     /// At once.
     Whole,
     /// After it was announced and admitted.
     Announced,
+    /// After it was announced and admitted, with the end of its message apart: the frame that is
+    /// delivered ends before it. Only where its admission said how to find the tail.
+    Split(Box<Tail>),
+}
+
+impl Delivery {
+    /// Returns true if the frame was announced before.
+    #[must_use]
+    pub fn is_announced(&self) -> bool {
+        !matches!(self, Self::Whole)
+    }
+
+    /// Returns the tail of the frame's message, if that is apart.
+    pub(crate) fn into_tail(self) -> Option<Box<Tail>> {
+        match self {
+            Self::Whole | Self::Announced => None,
+            Self::Split(tail) => Some(tail),
+        }
+    }
 }
 
 /// The treatment of an announced frame.
@@ -249,6 +271,10 @@ pub enum Admission {
     Accept {
         /// Time after which receiving is pointless.
         deadline: Option<Deadline>,
+        /// Accessors of the message's fields, for [`Tail::find`]. A transport may read the tail
+        /// into the vector that becomes the field, and deliver the frame as
+        /// [`Delivery::Split`].
+        detacher: Option<Detacher>,
     },
     /// Tell the sender that it will not be received; it is not delivered.
     Refuse,

@@ -23,7 +23,8 @@ impl Connection {
     ) -> Result<(), ProtocolError> {
         let (frame_len, prefix) = (offer.frame_len(), offer.prefix());
         let Rts { head, segments } = offer;
-        let Admission::Accept { deadline } = handler.handle_announced(&prefix, frame_len)? else {
+        let Admission::Accept { deadline, .. } = handler.handle_announced(&prefix, frame_len)?
+        else {
             self.handle(Event::Refuse { transfer });
             return Ok(());
         };

@@ -3,13 +3,15 @@
 //! Free of I/O: the reader asks for the slices to read into ([`Decoder::read_slices`]), reports the
 //! number of bytes read, and takes events until there are none. A chunk of a large frame is read
 //! directly into the frame's final memory. Only bytes that arrived with an earlier read are copied
-//! there.
+//! there. A frame that ends with a vector has memory in two pieces: the vector is the second
+//! ([`Decoder::tail`]).
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use rpc_core::codegen::Detacher;
 use rpc_core::pool::{Pool, PoolBuffer};
-use rpc_core::transport::{Admission, Delivery};
+use rpc_core::transport::{Admission, Delivery, Tail};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::codec::read_buffer::ReadBuffer;
@@ -21,6 +23,10 @@ use crate::pacing::acks::Acks;
 
 /// Length of the buffer: it holds the longest record that must be complete before it is decoded.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + SINGLE_LEN_MAX;
+
+/// Number of bytes of a large frame by which it is announced: its header, and what precedes the
+/// last field of a message whose other fields and metadata are short.
+const FIRST_LEN: usize = 256;
 
 /// Number of bytes to read beyond a chunk that goes directly to its frame, and before an expected
 /// chunk: the next record's header, and everything that precedes a frame's own bytes. More would
@@ -41,8 +47,48 @@ pub(crate) enum DecoderEvent {
 /// A large frame that is incomplete.
 #[derive(Debug)]
 enum Transfer {
-    Receiving { memory: PoolBuffer, at: usize },
+    Receiving(Receiving),
     Discarding { left: u64 },
+}
+
+/// The memory of a large frame, in the order in which it is filled.
+#[derive(Debug)]
+struct Receiving {
+    memory: PoolBuffer,
+    /// Number of bytes in `memory` that are filled.
+    at: usize,
+    /// The end of the frame, where that has memory of its own.
+    tail: Option<Box<Tail>>,
+}
+
+impl Receiving {
+    /// Takes memory for a frame of `len` bytes, which begins with `first`.
+    fn new(pool: &Pool, len: usize, first: &[u8], detacher: Option<Detacher>) -> Self {
+        let tail = detacher.and_then(|detacher| Tail::find(detacher, first, len)).map(Box::new);
+        let head_len = len - tail.as_ref().map_or(0, |tail| tail.len());
+        Self { memory: pool.take(head_len), at: 0, tail }
+    }
+
+    /// Returns the number of bytes that are missing.
+    fn left(&self) -> usize {
+        self.memory.len() - self.at + self.tail.as_ref().map_or(0, |tail| tail.left())
+    }
+
+    /// Moves up to `len` bytes from the buffer.
+    fn copy_from(&mut self, buffer: &mut ReadBuffer, len: usize) {
+        let end = self.memory.len().min(self.at + len);
+        let copied_len = buffer.copy_to(&mut self.memory[self.at..end]);
+        self.at += copied_len;
+        if let Some(tail) = &mut self.tail {
+            buffer.append_to(tail.bytes_mut(), len - copied_len);
+        }
+    }
+
+    /// The complete frame.
+    fn into_frame(self) -> DecoderEvent {
+        let delivery = self.tail.map_or(Delivery::Announced, Delivery::Split);
+        DecoderEvent::Frame { frame: self.memory.freeze(), delivery }
+    }
 }
 
 /// The position of the decoder between two bytes.
@@ -83,6 +129,29 @@ impl Decoder {
         }
     }
 
+    /// Returns the vector to read into, and the maximum number of bytes to append, if the next
+    /// bytes belong to a frame's tail. If not, they go into the [`read_slices`](Self::read_slices).
+    pub(crate) fn tail(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        let DecoderState::Chunk { transfer, left } = self.state else { return None };
+        match self.transfers.get_mut(&transfer)? {
+            Transfer::Receiving(Receiving { memory, at, tail: Some(tail) })
+                if *at == memory.len() =>
+            {
+                let len = left.min(tail.left());
+                Some((tail.bytes_mut(), len))
+            }
+            Transfer::Receiving(_) | Transfer::Discarding { .. } => None,
+        }
+    }
+
+    /// Records that `len` bytes were appended to the [`tail`](Self::tail).
+    pub(crate) fn filled_tail(&mut self, len: usize) {
+        if let DecoderState::Chunk { left, .. } = &mut self.state {
+            *left -= len;
+            self.acks.add(len);
+        }
+    }
+
     /// Returns the slices to read into, in order: the final memory of the current chunk, if any,
     /// and the buffer.
     pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
@@ -90,9 +159,15 @@ impl Decoder {
         let is_between_chunks = matches!(self.state, DecoderState::Header)
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
+        // Of a frame that is announced beside others, no more than what announces it.
+        let is_announced_next = matches!(self.state, DecoderState::Header)
+            && !self.transfers.is_empty()
+            && self.peek(0).is_some_and(|header| {
+                RecordHeader::parse(&header).is_ok_and(|header| header.kind == RecordKind::First)
+            });
         let direct: &mut [u8] = match self.state {
             DecoderState::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
-                Some(Transfer::Receiving { memory, at }) => {
+                Some(Transfer::Receiving(Receiving { memory, at, .. })) => {
                     let end = (*at + left).min(memory.len());
                     &mut memory[*at..end]
                 }
@@ -100,18 +175,24 @@ impl Decoder {
             },
             _ => &mut [],
         };
-        let reads_ahead = !direct.is_empty() || is_between_chunks;
-        let len_max = if reads_ahead { AHEAD_LEN } else { BUFFER_LEN };
+        let len_max = if !direct.is_empty() || is_between_chunks {
+            AHEAD_LEN
+        } else if is_announced_next {
+            FIRST_LEN
+        } else {
+            BUFFER_LEN
+        };
         [direct, self.buffer.spare_capacity(len_max)]
     }
 
     /// Records that `len` bytes were read into the slices.
     pub(crate) fn filled(&mut self, mut len: usize) {
         if let DecoderState::Chunk { transfer, left } = &mut self.state
-            && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
+            && let Some(Transfer::Receiving(receiving)) = self.transfers.get_mut(transfer)
         {
             // A read fills the slices in order, so the first bytes belong to the chunk.
-            let direct = len.min(*left);
+            let Receiving { memory, at, .. } = receiving;
+            let direct = len.min(*left).min(memory.len() - *at);
             *at += direct;
             *left -= direct;
             self.acks.add(direct);
@@ -185,8 +266,10 @@ impl Decoder {
         let DecoderState::Admission { transfer, chunk_len, len } = self.state else { return };
         // An accepted length is within the limits, so it always fits `usize`.
         let entry = match (admission, usize::try_from(len)) {
-            (Admission::Accept { .. }, Ok(len)) => {
-                Transfer::Receiving { memory: self.pool.take(len), at: 0 }
+            (Admission::Accept { detacher, .. }, Ok(len)) => {
+                let buffered = self.buffer.bytes();
+                let first = &buffered[..buffered.len().min(chunk_len)];
+                Transfer::Receiving(Receiving::new(&self.pool, len, first, detacher))
             }
             _ => Transfer::Discarding { left: len },
         };
@@ -210,12 +293,16 @@ impl Decoder {
 
     fn first(&mut self, header: RecordHeader) -> Result<Option<DecoderEvent>, ProtocolError> {
         let Some(len) = self.peek::<FRAME_LEN_LEN>(RECORD_HEADER_LEN) else { return Ok(None) };
-        // Consumes nothing until the frame's header is complete, so that the next call starts over.
         let Some(prefix) = self.peek::<HEADER_LEN>(RECORD_HEADER_LEN + FRAME_LEN_LEN) else {
             return Ok(None);
         };
         let len = u64::from_le_bytes(len);
         let chunk_len = header.len - FRAME_LEN_LEN;
+        // Consumes nothing until these bytes are there, so that the next call starts over.
+        let announced_len = RECORD_HEADER_LEN + FRAME_LEN_LEN + chunk_len.min(FIRST_LEN);
+        if self.buffer.bytes().len() < announced_len {
+            return Ok(None);
+        }
         check_chunk(len, chunk_len)?;
         // A reused number would mix the bytes of two frames, and an unbounded count would let a
         // peer fill the map with frames that never end.
@@ -231,7 +318,7 @@ impl Decoder {
 
     fn next_chunk(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
         let left = match self.transfers.get(&header.transfer) {
-            Some(Transfer::Receiving { memory, at }) => (memory.len() - at) as u64,
+            Some(Transfer::Receiving(receiving)) => receiving.left() as u64,
             Some(Transfer::Discarding { left }) => *left,
             None => {
                 let value = header.transfer.into();
@@ -255,9 +342,7 @@ impl Decoder {
     fn copy_chunk(&mut self, transfer: u32, left: usize) -> usize {
         let len = left.min(self.buffer.bytes().len());
         match self.transfers.get_mut(&transfer) {
-            Some(Transfer::Receiving { memory, at }) => {
-                *at += self.buffer.copy_to(&mut memory[*at..*at + len]);
-            }
+            Some(Transfer::Receiving(receiving)) => receiving.copy_from(&mut self.buffer, len),
             Some(Transfer::Discarding { left }) => {
                 *left -= len as u64;
                 self.buffer.skip(len);
@@ -272,22 +357,60 @@ impl Decoder {
     /// Ends a transfer whose last chunk has arrived.
     fn finish(&mut self, transfer: u32) -> Option<DecoderEvent> {
         let is_whole = match self.transfers.get(&transfer)? {
-            Transfer::Receiving { memory, at } => *at == memory.len(),
+            Transfer::Receiving(receiving) => receiving.left() == 0,
             Transfer::Discarding { left } => *left == 0,
         };
         if !is_whole {
             return None;
         }
         match self.transfers.remove(&transfer)? {
-            Transfer::Receiving { memory, .. } => {
-                Some(DecoderEvent::Frame { frame: memory.freeze(), delivery: Delivery::Announced })
-            }
+            Transfer::Receiving(receiving) => Some(receiving.into_frame()),
             Transfer::Discarding { .. } => None,
         }
     }
 
     fn peek<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         self.buffer.bytes().get(at..)?.first_chunk().copied()
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Decoder {
+    /// Takes up to `max` bytes off the front of `from`, as a connection reads them from a socket.
+    pub(crate) fn read(&mut self, from: &mut &[u8], max: usize) {
+        if let Some((tail, len)) = self.tail() {
+            let len = len.min(max).min(from.len());
+            tail.extend_from_slice(&from[..len]);
+            *from = &from[len..];
+            self.filled_tail(len);
+            return;
+        }
+        let mut len = 0;
+        for slice in self.read_slices() {
+            let (part, rest) = from.split_at(slice.len().min(max - len).min(from.len()));
+            slice[..part.len()].copy_from_slice(part);
+            *from = rest;
+            len += part.len();
+        }
+        self.filled(len);
+    }
+}
+
+/// Accessors of a message whose first field is a vector.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) const VECTOR: Detacher = Detacher::new(|message, visit| {
+    rpc_core::codegen::with_fields::<Vec<u8>>(message, |field| visit(&mut [(1, field)]));
+});
+
+/// The whole frame.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn joined(frame: Bytes, delivery: Delivery) -> Bytes {
+    match delivery {
+        Delivery::Whole | Delivery::Announced => frame,
+        Delivery::Split(mut tail) => {
+            assert_eq!(tail.left(), 0, "a tail that is not complete");
+            [&frame[..], tail.bytes_mut()].concat().into()
+        }
     }
 }
 

@@ -128,6 +128,14 @@ impl ReadBuffer {
         len
     }
 
+    /// Appends up to `len` unread bytes to `to`.
+    pub(crate) fn append_to(&mut self, to: &mut Vec<u8>, len: usize) {
+        let len = len.min(self.unread.len());
+        to.extend_from_slice(&self.bytes()[..len]);
+        self.copied_bytes += len as u64;
+        self.skip(len);
+    }
+
     /// Releases the memory if it holds no bytes, so that an idle connection holds none. The thread
     /// keeps the memory of one buffer.
     pub(crate) fn release_if_empty(&mut self) {

@@ -52,7 +52,6 @@ impl<S: Socket> ConnectionShared<S> {
         loop {
             // The first round has read nothing: it delivers the frames that a taken-over delivery
             // left.
-            driver.decoder.filled(read.len);
             self.counters.received_bytes.add(read.len as u64);
             turn_bytes += read.len;
             let woken_count;
@@ -135,12 +134,20 @@ impl<S: Socket> ConnectionShared<S> {
     /// Reads once. Returns `None` if there is nothing to read.
     fn read_some(&self, decoder: &mut Decoder) -> Result<Option<Moved>, CloseReason> {
         let is_between_frames = decoder.is_between_frames();
-        let [direct, buffer] = decoder.read_slices();
         self.counters.kernel_reads.add(1);
-        let read = if direct.is_empty() {
-            self.socket.try_read(&mut [IoSliceMut::new(buffer)])
+        let read = if let Some((tail, len)) = decoder.tail() {
+            let read = self.socket.try_append(tail, len);
+            decoder.filled_tail(read.as_ref().map_or(0, |moved| moved.len));
+            read
         } else {
-            self.socket.try_read(&mut [IoSliceMut::new(direct), IoSliceMut::new(buffer)])
+            let [direct, buffer] = decoder.read_slices();
+            let read = if direct.is_empty() {
+                self.socket.try_read(&mut [IoSliceMut::new(buffer)])
+            } else {
+                self.socket.try_read(&mut [IoSliceMut::new(direct), IoSliceMut::new(buffer)])
+            };
+            decoder.filled(read.as_ref().map_or(0, |moved| moved.len));
+            read
         };
         // Between frames, an end is a clean close. Anywhere else, part of a frame is lost.
         match read {
@@ -177,7 +184,7 @@ impl<S: Socket> ConnectionShared<S> {
                     driver.decoder.admit(handler.handle_announced(&prefix, len)?);
                 }
                 DecoderEvent::Frame { frame, delivery } => {
-                    received.count(delivery);
+                    received.count(&delivery);
                     let had_woken = *has_woken || S::WAKES;
                     if !driver.runs_user_code() {
                         let mut handoff = Handoff::without_driver(had_woken);
@@ -229,10 +236,10 @@ struct Received {
 }
 
 impl Received {
-    fn count(&mut self, delivery: Delivery) {
+    fn count(&mut self, delivery: &Delivery) {
         *match delivery {
             Delivery::Whole => &mut self.small_count,
-            Delivery::Announced => &mut self.large_count,
+            Delivery::Announced | Delivery::Split(_) => &mut self.large_count,
         } += 1;
     }
 
@@ -278,7 +285,7 @@ pub(super) mod tests {
             _: &[u8; HEADER_LEN],
             _: u64,
         ) -> Result<Admission, ProtocolError> {
-            Ok(Admission::Accept { deadline: None })
+            Ok(Admission::Accept { deadline: None, detacher: None })
         }
 
         fn handle_frame(

@@ -8,6 +8,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 
+use bytes::BufMut;
 use futures::future::BoxFuture;
 use rpc_core::connect::HandshakeError;
 use rpc_core::memory::MemoryShare;
@@ -15,6 +16,10 @@ use rpc_core::transport::TlsInfo;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
+
+/// Maximum number of bytes that one read appends, where it zeroes them first: as much as a TLS
+/// session keeps decrypted.
+const APPENDED_LEN_MAX: usize = 16 << 10;
 
 /// The progress of a read or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +87,16 @@ pub(crate) trait Socket:
     /// Reads the available data. Moves nothing at the end of the stream.
     fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved>;
 
+    /// Reads the available data behind the end of `to`: at most `max` bytes, for which it has
+    /// capacity. Moves nothing at the end of the stream.
+    fn try_append(&self, to: &mut Vec<u8>, max: usize) -> io::Result<Moved> {
+        let start = to.len();
+        to.resize(start + max.min(APPENDED_LEN_MAX), 0);
+        let read = self.try_read(&mut [IoSliceMut::new(&mut to[start..])]);
+        to.truncate(start + read.as_ref().map_or(0, |moved| moved.len));
+        read
+    }
+
     /// Writes as much as fits.
     fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved>;
 
@@ -104,6 +119,9 @@ trait KernelSocket: AsFd {
         interest: Interest,
         operation: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()>;
+
+    /// Reads into memory that is not initialised.
+    fn try_read_buf(&self, buf: &mut impl BufMut) -> io::Result<usize>;
 }
 
 fn read<S: KernelSocket>(socket: &S, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
@@ -112,6 +130,10 @@ fn read<S: KernelSocket>(socket: &S, buffers: &mut [IoSliceMut<'_>]) -> io::Resu
         [buffer] => (&*SockRef::from(socket)).read(buffer),
         buffers => (&*SockRef::from(socket)).read_vectored(buffers),
     })
+}
+
+fn append<S: KernelSocket>(socket: &S, to: &mut Vec<u8>, max: usize) -> io::Result<Moved> {
+    moved(socket, Interest::READABLE, max, || socket.try_read_buf(&mut to.limit(max)))
 }
 
 fn write<S: KernelSocket>(socket: &S, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
@@ -163,6 +185,10 @@ macro_rules! kernel_socket {
             ) -> io::Result<()> {
                 <$stream>::try_io(self, interest, operation)
             }
+
+            fn try_read_buf(&self, buf: &mut impl BufMut) -> io::Result<usize> {
+                <$stream>::try_read_buf(self, buf)
+            }
         }
 
         impl Socket for $stream {
@@ -188,6 +214,10 @@ macro_rules! kernel_socket {
 
             fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
                 read(self, buffers)
+            }
+
+            fn try_append(&self, to: &mut Vec<u8>, max: usize) -> io::Result<Moved> {
+                append(self, to, max)
             }
 
             fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {

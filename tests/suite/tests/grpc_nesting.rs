@@ -40,7 +40,7 @@ fn is_too_deep(message: &dyn Any) -> bool {
     levels > LEVELS
 }
 
-const CHECKED: Option<Detacher> = Some(Detacher::new(|_| None).with_nesting_check(is_too_deep));
+const CHECKED: Option<Detacher> = Some(Detacher::new(|_, _| {}).with_nesting_check(is_too_deep));
 
 const fn method(path: &'static str) -> MethodDescriptor {
     MethodDescriptor::new(path, CallKind::Streaming, Idempotency::Unknown)

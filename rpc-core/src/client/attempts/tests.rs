@@ -87,7 +87,7 @@ impl Caller for Client {
 }
 
 fn message(message: u64) -> ReplyBody {
-    ReplyBody::Message(message.encode_to_vec().into())
+    ReplyBody::Message(bytes::Bytes::from(message.encode_to_vec()).into())
 }
 
 impl Client {

@@ -20,6 +20,7 @@ use crate::client::Reply;
 use crate::client::call::CallMeter;
 use crate::client::call::begun::{BegunWithin, EndLog};
 use crate::client::connection::{Answer, CallGuard, Started, refused};
+use crate::payload::received::ReceivedMessage;
 use crate::stream::{
     End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,
 };
@@ -52,7 +53,7 @@ struct ReplyParts {
 /// The body of the server's answer.
 pub(in crate::client) enum ReplyBody {
     /// One message, in the memory that it was received into.
-    Message(Bytes),
+    Message(ReceivedMessage),
     /// A stream of messages.
     Stream(Box<MessageBody<StreamGuard>>),
     /// A stream of encoded messages that comes from elsewhere: a mock, or a server of gRPC.
@@ -74,6 +75,14 @@ impl ClientReply {
         initial: MetadataMap,
         trailers: MetadataMap,
         message: Bytes,
+    ) -> Self {
+        Self::with_received(initial, trailers, message.into())
+    }
+
+    fn with_received(
+        initial: MetadataMap,
+        trailers: MetadataMap,
+        message: ReceivedMessage,
     ) -> Self {
         let body = ReplyBody::Message(message);
         if trailers.is_empty() {
@@ -111,7 +120,7 @@ impl ClientReply {
         // Before the length: a status comes without a message, and says more than a limit.
         let trailers = result?;
         limit.check(message.len())?;
-        Ok(Self { log, ..Self::with_message(metadata, trailers, message) })
+        Ok(Self { log, ..Self::with_received(metadata, trailers, message) })
     }
 
     /// An answer that is a stream.
@@ -182,9 +191,9 @@ impl ClientReply {
         self.parts.get_or_insert_default()
     }
 
-    /// The encoding of the one message; `None` when the response is a stream.
+    /// The one message as it arrived; `None` when the response is a stream.
     #[must_use]
-    pub fn message(&self) -> Option<&Bytes> {
+    pub fn message(&self) -> Option<&ReceivedMessage> {
         match &self.body {
             ReplyBody::Message(message) => Some(message),
             ReplyBody::Stream(_) | ReplyBody::Scripted(_) => None,
@@ -192,9 +201,11 @@ impl ClientReply {
     }
 
     /// The response of a call with one response.
-    pub(super) fn into_message<M: Message + Default>(self) -> Result<Response<M>, Status> {
+    pub(super) fn into_message<M: Message + Default + 'static>(
+        self,
+    ) -> Result<Response<M>, Status> {
         let ReplyBody::Message(message) = self.body else { return Err(mismatch("a stream")) };
-        match M::decode(message) {
+        match message.decode() {
             Ok(message) => Ok(response(self.parts, message)),
             Err(error) => {
                 let status = refusal::undecodable("response", &error);
@@ -207,7 +218,7 @@ impl ClientReply {
 
     /// The response of a call with one response: its metadata is what came before the message, and
     /// the trailers are beside the message.
-    pub(super) fn into_message_and_trailers<M: Message + Default>(
+    pub(super) fn into_message_and_trailers<M: Message + Default + 'static>(
         mut self,
     ) -> Result<Response<(M, MetadataMap)>, Status> {
         let trailers = self.split_trailers();
@@ -249,6 +260,7 @@ impl ClientReply {
             ReplyBody::Stream(body) => response_streaming(*body),
             ReplyBody::Scripted(parts) => scripted_streaming(parts),
             ReplyBody::Message(message) => {
+                let message = message.into_bytes();
                 let parts = [StreamPart::Message(message), StreamPart::Trailers(trailers)];
                 scripted_streaming(stream::iter(parts).map(Ok).boxed())
             }
@@ -273,7 +285,7 @@ impl fmt::Debug for ClientReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientReply")
             .field("metadata", &MetadataNames(self.metadata()))
-            .field("message_len", &self.message().map(Bytes::len))
+            .field("message_len", &self.message().map(ReceivedMessage::len))
             .finish_non_exhaustive()
     }
 }

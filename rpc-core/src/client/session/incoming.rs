@@ -11,8 +11,9 @@ use crate::client::Reply;
 use crate::client::session::phase::Draining;
 use crate::client::session::{InFlight, Route, Session, State};
 use crate::handoff::Handoff;
+use crate::payload::received::ReceivedMessage;
 use crate::stream::{End, Inserted, Item};
-use crate::transport::frames::{received, take_apart};
+use crate::transport::frames::{parse, received, take_apart};
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{Explain, MayHaveExecuted};
@@ -34,12 +35,13 @@ impl Handler for Session {
         if let Some(explain) = &call.explain {
             explain.announced();
         }
+        let detacher = call.detacher().filter(|_| !header.is_deflated);
         let checked = self.core.check(&header);
         let counted =
             checked.and_then(|()| self.core.announce(&mut state.receive_budget, &header, len, ()));
         drop(state);
         match counted {
-            Ok(()) => Ok(Admission::Accept { deadline: None }),
+            Ok(()) => Ok(Admission::Accept { deadline: None, detacher }),
             Err(status) => {
                 // Without the lock, which this takes.
                 self.end(&header, status);
@@ -54,8 +56,8 @@ impl Handler for Session {
         delivery: Delivery,
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
-        let header = FrameHeader::parse_whole(&frame)?;
-        if delivery == Delivery::Announced {
+        let header = parse(&frame, &delivery)?;
+        if delivery.is_announced() {
             expect_answer(&header)?;
         }
         self.core.settled.compression.check(&header)?;
@@ -64,7 +66,7 @@ impl Handler for Session {
         match header.kind {
             FrameKind::Response => self.handle_response(&header, frame, delivery),
             FrameKind::Headers | FrameKind::Messages => {
-                self.handle_stream(&header, frame, delivery)
+                self.handle_stream(&header, frame, &delivery)
             }
             FrameKind::Window => {
                 self.handle_window(&header);
@@ -165,7 +167,7 @@ impl Session {
     ) -> Result<(), ProtocolError> {
         let (call, recv_stream, is_done) = {
             let mut state = self.state();
-            received(&mut state.receive_budget, header, delivery)?;
+            received(&mut state.receive_budget, header, &delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
@@ -185,7 +187,9 @@ impl Session {
         self.leave_if(is_done);
         // A limit that the answer breaks ends its call alone.
         let refused = self.core.check(header);
+        let is_large = delivery.is_announced();
         let (block, message) = take_apart(header, frame);
+        let message = ReceivedMessage::new(message, delivery.into_tail());
         if let Some(recv_stream) = recv_stream {
             let text = "the server sent one message, but the method returns a stream";
             let fits = if message.is_empty() { Ok(()) } else { Err(refusal::other_kind(text)) };
@@ -204,7 +208,7 @@ impl Session {
         }
         if let Some(InFlight { route: Route::Reply(sender), explain, .. }) = call {
             if let Some(explain) = explain {
-                self.explain_delivered(&explain, header, delivery);
+                self.explain_delivered(&explain, header, is_large);
             }
             let (code, is_not_executed) = (header.selector, header.is_not_executed);
             let is_deflated = header.is_deflated;
@@ -217,16 +221,15 @@ impl Session {
     }
 
     /// Marks the arrival of a stream's headers.
-    fn explain_headers(&self, state: &State, header: &FrameHeader, delivery: Delivery) {
+    fn explain_headers(&self, state: &State, header: &FrameHeader, delivery: &Delivery) {
         let call = state.calls.value(header.call);
         if let Some(explain) = call.and_then(|call| call.explain.as_ref()) {
-            self.explain_delivered(explain, header, delivery);
+            self.explain_delivered(explain, header, delivery.is_announced());
         }
     }
 
     /// Marks the arrival of an answer.
-    fn explain_delivered(&self, explain: &Explain, header: &FrameHeader, delivery: Delivery) {
-        let is_large = delivery == Delivery::Announced;
+    fn explain_delivered(&self, explain: &Explain, header: &FrameHeader, is_large: bool) {
         let reply = self.explained(header.frame_len(), is_large);
         explain.delivered(reply, || self.copied_bytes());
     }
@@ -235,7 +238,7 @@ impl Session {
         &self,
         header: &FrameHeader,
         frame: Bytes,
-        delivery: Delivery,
+        delivery: &Delivery,
     ) -> Result<(), ProtocolError> {
         let recv_stream = {
             let mut state = self.state();

@@ -25,11 +25,12 @@ use crate::calls::receiving::ReceiveBudget;
 use crate::calls::window::ReceiveWindow;
 use crate::connect::ConnectionInfo;
 use crate::limits::memory::MemoryShare;
+use crate::payload::tail_field::Detacher;
 use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{RecvStream, SendStream, SessionIo, WindowMemory};
 use crate::transport::{CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind};
-use crate::{BufferSource, Explain, ExplainedFrame, Method};
+use crate::{BufferSource, Explain, ExplainedFrame, Method, MethodDescriptor};
 
 /// The client's end of a connection.
 pub(crate) struct Session {
@@ -67,6 +68,18 @@ pub(super) struct InFlight {
     pub(super) send_stream: Option<Arc<SendStream>>,
     /// The account that its caller has asked for.
     pub(super) explain: Option<Explain>,
+    /// Absent where the method is not of generated code.
+    pub(super) method: Option<&'static MethodDescriptor>,
+}
+
+impl InFlight {
+    /// Accessors of the fields of the message that answers the call; `None` for streams.
+    fn detacher(&self) -> Option<Detacher> {
+        match self.route {
+            Route::Reply(_) => self.method?.detach.response,
+            Route::Stream(_) => None,
+        }
+    }
 }
 
 /// The destination of a call's answer.

@@ -200,7 +200,9 @@ impl<'a> Request<'a> {
             return Err(status);
         }
         let explain = self.call.explain.cloned();
-        let id = state.calls.start(InFlight { route, send_stream: send_stream.clone(), explain });
+        let method = self.call.method.descriptor();
+        let in_flight = InFlight { route, send_stream: send_stream.clone(), explain, method };
+        let id = state.calls.start(in_flight);
         drop(state);
         self.header.call = id;
         self.header.argument = timed.map_or(0, |(limit, now)| limit.deadline().to_wire(now));

@@ -23,6 +23,7 @@ use self::reply::Responder;
 use crate::call::metadata::merge;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
+use crate::payload::received::ReceivedMessage;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
@@ -53,7 +54,7 @@ pub trait Service: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct ServerCall {
     pub(in crate::server) head: Head,
-    pub(in crate::server) message: Bytes,
+    pub(in crate::server) message: ReceivedMessage,
     /// True if the message is compressed.
     pub(in crate::server) is_deflated: bool,
     pub(in crate::server) running: CallScope,
@@ -164,12 +165,12 @@ impl ServerCall {
             let (limit, method) = (self.limits.service_requests(), self.running.method().into());
             let io = self.responder.io();
             let message = std::mem::take(&mut self.message);
-            let result = inflated(&*io, message, Receiving { limit, method }).await;
+            let result = inflated(&*io, message.into_bytes(), Receiving { limit, method }).await;
             match result {
                 Ok(Inflated { message, charge }) => {
                     // What came is free, and no longer counts.
                     self.responder.disposition.set_received(charge);
-                    (self.message, self.is_deflated) = (message, false);
+                    (self.message, self.is_deflated) = (message.into(), false);
                     go_on(self).await;
                 }
                 Err(status) => self.responder.fail(status).await,
@@ -306,9 +307,9 @@ async fn send_stream<M, S>(
     responder.end(seq, sent.map(|()| trailers)).await;
 }
 
-fn decode<Req: Message + Default>(
+fn decode<Req: Message + Default + 'static>(
     head: Head,
-    message: Bytes,
+    message: ReceivedMessage,
     streams: &CallStreams,
     (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
@@ -318,6 +319,7 @@ fn decode<Req: Message + Default>(
     // The length first: it costs nothing, and a refused message leaves its metadata undecoded.
     limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
-    let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;
+    let message = message.decode();
+    let message = message.map_err(|error| refusal::undecodable("request", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))
 }

@@ -19,6 +19,8 @@ use crate::handoff::Handoff;
 use crate::limits::memory::MemoryCharge;
 use crate::limits::quota::Charge;
 use crate::limits::quota::PeerKey;
+use crate::payload::received::ReceivedMessage;
+use crate::payload::tail_field::Detacher;
 use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::context::TimeLimit;
@@ -29,7 +31,7 @@ use crate::server::session::ServerSession;
 use crate::server::session::in_flight::{Phase, State};
 use crate::server::{HandlerFuture, ServerCall};
 use crate::stream::{End, Item, RecvStream, SendStream, WindowMemory};
-use crate::transport::frames::{received, take_apart};
+use crate::transport::frames::{parse, received, take_apart};
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{Deadline, limited_log};
@@ -81,8 +83,8 @@ impl Handler for ServerSession {
         delivery: Delivery,
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
-        let header = FrameHeader::parse_whole(&frame)?;
-        if delivery == Delivery::Announced {
+        let header = parse(&frame, &delivery)?;
+        if delivery.is_announced() {
             expect_announced(&header)?;
         }
         self.core().settled.compression.check(&header)?;
@@ -92,7 +94,7 @@ impl Handler for ServerSession {
         }
         match header.kind {
             FrameKind::Request => self.handle_request(&header, (frame, delivery), handoff),
-            FrameKind::Messages => self.handle_messages(&header, frame, delivery),
+            FrameKind::Messages => self.handle_messages(&header, frame, &delivery),
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
                 // This statement releases the session lock: the grant below wakes the sender.
@@ -207,7 +209,10 @@ impl ServerSession {
         // the call that has the id, and that call would be started when its own request arrives.
         self.state().calls.announce(header.call)?;
         match self.expect_request(header, len) {
-            Ok(()) => Ok(Admission::Accept { deadline: Deadline::from_wire(header.argument) }),
+            Ok(detacher) => {
+                let deadline = Deadline::from_wire(header.argument);
+                Ok(Admission::Accept { deadline, detacher })
+            }
             Err(status) => {
                 self.refuse(header, status)?;
                 Ok(Admission::Refuse)
@@ -216,11 +221,13 @@ impl ServerSession {
     }
 
     /// Makes room for a request that is announced, and for the messages that may overtake it.
-    fn expect_request(&self, header: &FrameHeader, len: u64) -> Result<(), Status> {
+    /// Returns the accessors of its message's fields.
+    fn expect_request(&self, header: &FrameHeader, len: u64) -> Result<Option<Detacher>, Status> {
         if self.state().phase != Phase::Open {
             return Err(refusal::going_away());
         }
-        self.check_request(header)?;
+        let route = self.check_request(header)?;
+        let detacher = route.service.descriptor().methods[route.method].detach.request;
         let charge = self.core().memory.try_take(len)?;
         // Made before the lock: that it is refused may be logged.
         let recv_stream = self.recv_stream(header)?;
@@ -230,7 +237,7 @@ impl ServerSession {
         if let Some(streams) = state.calls.streams_mut(header.call) {
             streams.recv_stream = recv_stream;
         }
-        Ok(())
+        Ok(detacher.filter(|_| !header.is_deflated && !header.is_streaming))
     }
 
     fn announce_messages(
@@ -248,7 +255,7 @@ impl ServerSession {
             self.core().announce(&mut self.state().receive_budget, header, len, charge)
         });
         match counted {
-            Ok(()) => Ok(Admission::Accept { deadline: None }),
+            Ok(()) => Ok(Admission::Accept { deadline: None, detacher: None }),
             Err(status) => {
                 self.fail_requests(header.call, status);
                 Ok(Admission::Refuse)
@@ -264,8 +271,9 @@ impl ServerSession {
     ) -> Result<(), ProtocolError> {
         let arrived = ArrivedCall::new(&frame[HEADER_LEN..][..header.metadata_len as usize]);
         // By the header alone: nothing of the frame is decoded yet.
-        let verdict = self.judge(header, delivery)?;
+        let verdict = self.judge(header, &delivery)?;
         let (mut block, message) = take_apart(header, frame);
+        let message = ReceivedMessage::new(message, delivery.into_tail());
         if let Some(arrived) = &arrived {
             block = arrived.strip(&block);
         }
@@ -325,7 +333,7 @@ impl ServerSession {
     fn judge(
         &self,
         header: &FrameHeader,
-        delivery: Delivery,
+        delivery: &Delivery,
     ) -> Result<Verdict<'_>, ProtocolError> {
         let (received, early, is_draining) = {
             let mut state = self.state();
@@ -408,7 +416,7 @@ impl ServerSession {
         &self,
         header: &FrameHeader,
         frame: Bytes,
-        delivery: Delivery,
+        delivery: &Delivery,
     ) -> Result<(), ProtocolError> {
         // A large one counts until the stream has counted it.
         let _received = received(&mut self.state().receive_budget, header, delivery)?;

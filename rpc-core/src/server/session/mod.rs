@@ -256,11 +256,11 @@ struct Route<'a> {
 impl ServerSession {
     /// Checks a request that is announced. The session must not be locked, because a limit that is
     /// reached is logged.
-    fn check_request(&self, header: &FrameHeader) -> Result<(), Status> {
+    fn check_request(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         // The cheapest first: `authorize` is the program's own code.
         self.check_limits(header)?;
         self.calls.check(1)?;
-        self.allowed_route(header).map(drop)
+        self.allowed_route(header)
     }
 
     /// Checks a request against the limits of its connection.

@@ -179,7 +179,7 @@ async fn a_message_that_is_taken_back_is_no_end_of_the_requests() {
     messages.message_len = 100_000;
     let prefix: [u8; HEADER_LEN] = messages.to_bytes();
     let admission = rig.session.handle_announced(&prefix, messages.frame_len()).unwrap();
-    assert_eq!(admission, Admission::Accept { deadline: None });
+    assert_eq!(admission, Admission::Accept { deadline: None, detacher: None });
     rig.session.handle_withheld(&prefix, Withheld::GivenUp).unwrap();
     assert_eq!(rig.seen().await.unwrap_err().code(), Code::Aborted);
 }

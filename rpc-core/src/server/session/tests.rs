@@ -227,7 +227,7 @@ async fn a_stream_exists_from_its_announcement_on() {
     for (is_cancelled, reason) in ends {
         let (prefix, len) = long_request(1);
         let admission = session.handle_announced(&prefix, len).unwrap();
-        assert_eq!(admission, Admission::Accept { deadline: None });
+        assert_eq!(admission, Admission::Accept { deadline: None, detacher: None });
         let mut early = FrameHeader::bare(FrameKind::HalfClose, 1);
         early.argument = 1;
         session

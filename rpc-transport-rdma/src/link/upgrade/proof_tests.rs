@@ -37,7 +37,7 @@ impl Counting {
 
 impl Handler for Counting {
     fn handle_announced(&self, _: &[u8; HEADER_LEN], _: u64) -> Result<Admission, ProtocolError> {
-        Ok(Admission::Accept { deadline: None })
+        Ok(Admission::Accept { deadline: None, detacher: None })
     }
 
     fn handle_frame(

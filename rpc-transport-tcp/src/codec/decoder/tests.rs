@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::record::ack;
+use rpc_core::wire::{FrameHeader, FrameKind};
 
 /// Feeds `bytes` in steps and collects the frames. `accept` decides on every large frame.
 fn feed(bytes: &[u8], step: usize, accept: bool) -> Result<Vec<Bytes>, ProtocolError> {
@@ -22,21 +23,14 @@ fn feed_counted(steps: &[&[u8]], accept: bool) -> Result<(Vec<Bytes>, u64), Prot
             let Some(next) = steps.next() else { break };
             rest = next;
         }
-        let mut len = 0;
-        for slice in decoder.read_slices() {
-            let take = slice.len().min(rest.len());
-            slice[..take].copy_from_slice(&rest[..take]);
-            rest = &rest[take..];
-            len += take;
-        }
-        decoder.filled(len);
+        decoder.read(&mut rest, usize::MAX);
         while let Some(event) = decoder.next()? {
             match event {
                 DecoderEvent::Announced { .. } if accept => {
-                    decoder.admit(Admission::Accept { deadline: None });
+                    decoder.admit(Admission::Accept { deadline: None, detacher: Some(VECTOR) });
                 }
                 DecoderEvent::Announced { .. } => decoder.admit(Admission::Refuse),
-                DecoderEvent::Frame { frame, .. } => frames.push(frame),
+                DecoderEvent::Frame { frame, delivery } => frames.push(joined(frame, delivery)),
                 DecoderEvent::Ack { .. } => {}
             }
         }
@@ -105,6 +99,78 @@ fn a_large_frame_is_read_into_its_final_memory() {
         // Bytes that arrive with the first header, before the frame is known, and little else.
         assert!(copied_bytes < 70_000, "{copied_bytes}");
     }
+}
+
+/// The frame of a request whose message is one vector, behind `block_len` bytes of metadata.
+fn frame_of_a_vector(block_len: usize, vector: &[u8]) -> Vec<u8> {
+    let message = rpc_core::codegen::prost::Message::encode_to_vec(&vector.to_vec());
+    let mut header = FrameHeader::bare(FrameKind::Request, 1);
+    header.metadata_len = u32::try_from(block_len).unwrap();
+    header.message_len = message.len() as u64;
+    [&header.to_bytes()[..], &vec![5; block_len], &message].concat()
+}
+
+/// Cuts a frame into the records of a transfer, of these lengths.
+fn chunked(transfer: u32, frame: &[u8], lens: &[usize]) -> Vec<Vec<u8>> {
+    let (mut rest, mut records) = (frame, Vec::new());
+    for &len in lens.iter().chain(std::iter::once(&usize::MAX)) {
+        let (chunk, behind) = rest.split_at(len.min(rest.len()));
+        rest = behind;
+        let (kind, frame_len) = match records.is_empty() {
+            true => (RecordKind::First, Some(frame.len() as u64)),
+            false => (RecordKind::Next, None),
+        };
+        if !chunk.is_empty() {
+            records.push(record(kind, transfer, frame_len, chunk));
+        }
+    }
+    records
+}
+
+#[test]
+fn a_vector_is_read_into_its_final_memory() {
+    let vector: Vec<u8> = (0..=250).cycle().take(3_000_000).collect();
+    let frame = frame_of_a_vector(7, &vector);
+    let mut decoder = Decoder::new(Pool::new(0));
+    let stream = chunked(1, &frame, &[100_000; 29]).concat();
+    let mut rest = &stream[..];
+    decoder.read(&mut rest, 1000);
+    assert!(matches!(decoder.next(), Ok(Some(DecoderEvent::Announced { .. }))));
+    decoder.admit(Admission::Accept { deadline: None, detacher: Some(VECTOR) });
+    assert!(matches!(decoder.next(), Ok(None)));
+    let address = decoder.tail().expect("a vector").0.as_ptr();
+    let mut event = None;
+    while event.is_none() {
+        decoder.read(&mut rest, 60_000);
+        event = decoder.next().unwrap();
+    }
+    assert_eq!(decoder.acks.read_bytes(), frame.len() as u64);
+    assert!(decoder.is_between_frames() && rest.is_empty());
+    // Of each chunk what announces it, and what came before the frame was admitted.
+    assert!(decoder.take_copied_bytes() < 3_000);
+    let Some(DecoderEvent::Frame { frame: head, delivery: Delivery::Split(mut tail) }) = event
+    else {
+        panic!("{event:?}")
+    };
+    assert_eq!((head.len(), tail.len()), (frame.len() - vector.len(), vector.len()));
+    assert_eq!((tail.bytes_mut().as_ptr(), &*tail.bytes_mut()), (address, &vector));
+}
+
+#[test]
+fn a_frame_beside_others_is_announced_by_its_first_bytes() {
+    let others = record(RecordKind::First, 1, Some(100_000), &[1; 60_000]);
+    let frame = frame_of_a_vector(0, &[3; 70_000]);
+    let stream = [others, chunked(2, &frame, &[]).concat()].concat();
+    let (mut decoder, mut rest) = (Decoder::new(Pool::new(0)), &stream[..]);
+    for detacher in [None, Some(VECTOR)] {
+        while !matches!(decoder.next(), Ok(Some(DecoderEvent::Announced { .. }))) {
+            decoder.read(&mut rest, usize::MAX);
+        }
+        decoder.admit(Admission::Accept { deadline: None, detacher });
+    }
+    assert!(matches!(decoder.next(), Ok(None)));
+    assert!(decoder.tail().is_some());
+    assert!(decoder.take_copied_bytes() < 66_000, "those of the first read, and few others");
 }
 
 #[test]
@@ -177,7 +243,7 @@ fn between_chunks_little_is_read_ahead() {
     assert!(!decoder.is_between_frames());
     assert!(matches!(decoder.next(), Ok(Some(DecoderEvent::Announced { len: 100_000, .. }))));
     assert_eq!(slice_lens(&mut decoder)[0], 0, "it is not admitted");
-    decoder.admit(Admission::Accept { deadline: None });
+    decoder.admit(Admission::Accept { deadline: None, detacher: None });
     assert!(matches!(decoder.next(), Ok(None)));
     assert!(decoder.has_transfers() && !decoder.is_between_frames());
     let left = first.len() - 50_000;
@@ -241,7 +307,7 @@ fn concurrent_large_frames_are_limited() {
     let begin = |decoder: &mut Decoder, transfer| {
         read(decoder, &record(RecordKind::First, transfer, Some(100), &[1; HEADER_LEN]));
         let event = decoder.next();
-        decoder.admit(Admission::Accept { deadline: None });
+        decoder.admit(Admission::Accept { deadline: None, detacher: None });
         event
     };
     for transfer in (1..).take(TRANSFERS_MAX) {
@@ -262,6 +328,50 @@ fn an_empty_decoder_has_no_memory() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Frames in turns, some of them with vectors at their ends, are what was sent, however they
+    /// are cut and read.
+    #[test]
+    fn frames_with_vectors_arrive_whole(
+        lens in prop::collection::vec((0..300_usize, 1..200_000_usize), 1..4),
+        chunk_lens in prop::collection::vec(HEADER_LEN..150_000, 0..6),
+        steps in prop::collection::vec(1..100_000_usize, 1..6),
+    ) {
+        let frames: Vec<_> = (1..)
+            .zip(&lens)
+            .map(|(byte, (block_len, len))| frame_of_a_vector(*block_len, &vec![byte; *len]))
+            .collect();
+        let mut waiting: Vec<_> = (1..)
+            .zip(&frames)
+            .map(|(transfer, frame)| chunked(transfer, frame, &chunk_lens).into_iter())
+            .collect();
+        let mut stream = Vec::new();
+        while waiting.iter().any(|records| records.len() > 0) {
+            stream.extend(waiting.iter_mut().filter_map(Iterator::next).flatten());
+        }
+        let (mut decoder, mut rest) = (Decoder::new(Pool::new(0)), &stream[..]);
+        let (mut received, mut steps) = (Vec::new(), steps.iter().cycle());
+        while !rest.is_empty() {
+            decoder.read(&mut rest, *steps.next().unwrap());
+            while let Some(event) = decoder.next().unwrap() {
+                match event {
+                    DecoderEvent::Announced { .. } => {
+                        let detacher = Some(VECTOR);
+                        decoder.admit(Admission::Accept { deadline: None, detacher });
+                    }
+                    DecoderEvent::Frame { frame, delivery } => {
+                        received.push(joined(frame, delivery));
+                    }
+                    DecoderEvent::Ack { .. } => {}
+                }
+            }
+        }
+        prop_assert!(decoder.is_between_frames());
+        received.sort_by_key(|frame| *frame.last().unwrap());
+        prop_assert_eq!(received, frames);
+    }
+
     #[test]
     fn garbage_never_panics(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
@@ -274,7 +384,7 @@ proptest! {
         decoder.filled(bytes.len());
         while let Ok(Some(event)) = decoder.next() {
             if let DecoderEvent::Announced { len, .. } = event {
-                let accept = Admission::Accept { deadline: None };
+                let accept = Admission::Accept { deadline: None, detacher: None };
                 decoder.admit(if len < 1 << 20 { accept } else { Admission::Refuse });
             }
         }

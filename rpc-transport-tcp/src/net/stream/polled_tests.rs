@@ -42,7 +42,7 @@ struct Ear(mpsc::UnboundedSender<Heard>);
 
 impl Handler for Ear {
     fn handle_announced(&self, _: &[u8; HEADER_LEN], _: u64) -> Result<Admission, ProtocolError> {
-        Ok(Admission::Accept { deadline: None })
+        Ok(Admission::Accept { deadline: None, detacher: None })
     }
 
     fn handle_frame(
