@@ -110,29 +110,53 @@ fn last_field(first: &[u8], message_len: usize) -> Option<LastField> {
 }
 
 /// A message that has arrived and is not decoded yet.
-#[derive(Debug, Default)]
-pub struct ReceivedMessage {
-    /// The encoding up to its tail. It aliases the memory that the frame was received into.
-    bytes: Bytes,
-    /// Boxed, since few messages have one and all are moved several times.
-    tail: Option<Box<Tail>>,
+#[derive(Debug)]
+pub struct ReceivedMessage(Pieces);
+
+/// The memory of a message. It is as long as `Bytes`, since a message is moved several times.
+#[derive(Debug)]
+enum Pieces {
+    /// It aliases the memory that the frame was received into.
+    One(Bytes),
+    Two(Box<SplitMessage>),
+}
+
+/// A message up to its tail, and the tail.
+#[derive(Debug)]
+struct SplitMessage {
+    head: Bytes,
+    tail: Tail,
+}
+
+impl Default for ReceivedMessage {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
 }
 
 impl From<Bytes> for ReceivedMessage {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, tail: None }
+        Self(Pieces::One(bytes))
     }
 }
 
 impl ReceivedMessage {
-    pub(crate) fn new(bytes: Bytes, tail: Option<Box<Tail>>) -> Self {
-        Self { bytes, tail }
+    /// The message of a frame that was delivered with this tail.
+    #[inline]
+    pub(crate) fn new(head: Bytes, tail: Option<Box<Tail>>) -> Self {
+        match tail {
+            None => head.into(),
+            Some(tail) => Self(Pieces::Two(Box::new(SplitMessage { head, tail: *tail }))),
+        }
     }
 
     /// Returns the length of the whole encoding in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.bytes.len() + self.tail.as_ref().map_or(0, |tail| tail.bytes.len())
+        match &self.0 {
+            Pieces::One(bytes) => bytes.len(),
+            Pieces::Two(split) => split.head.len() + split.tail.bytes.len(),
+        }
     }
 
     /// Returns true if the encoding has no bytes, as that of a message with default values.
@@ -144,31 +168,39 @@ impl ReceivedMessage {
     /// Returns the whole encoding in one piece. Copies it if its tail is in memory of its own.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        match &self.tail {
-            None => self.bytes.clone(),
-            Some(tail) => joined(&self.bytes, &tail.bytes),
+        match &self.0 {
+            Pieces::One(bytes) => bytes.clone(),
+            Pieces::Two(split) => joined(&split.head, &split.tail.bytes),
         }
     }
 
     /// The whole encoding in one piece, like [`to_bytes`](Self::to_bytes).
     pub(crate) fn into_bytes(self) -> Bytes {
-        match self.tail {
-            None => self.bytes,
-            Some(tail) => joined(&self.bytes, &tail.bytes),
+        match self.0 {
+            Pieces::One(bytes) => bytes,
+            Pieces::Two(split) => joined(&split.head, &split.tail.bytes),
         }
     }
 
     /// Decodes the message. Its tail becomes the field that it is, without a copy.
+    #[inline]
     pub(crate) fn decode<M: Message + Default + Any>(self) -> Result<M, DecodeError> {
-        let Some(tail) = self.tail else { return M::decode(self.bytes) };
-        let Tail { detacher, number, key_len, bytes, .. } = *tail;
+        match self.0 {
+            Pieces::One(bytes) => M::decode(bytes),
+            Pieces::Two(split) => split.decode(),
+        }
+    }
+}
+
+impl SplitMessage {
+    fn decode<M: Message + Default + Any>(self) -> Result<M, DecodeError> {
+        let Self { head, tail: Tail { detacher, number, key_len, bytes, .. } } = self;
         // `find` has seen the key and the length.
-        let rest_len = self.bytes.len().saturating_sub(key_len);
-        let mut message = M::decode(self.bytes.slice(..rest_len))?;
+        let mut message = M::decode(head.slice(..head.len().saturating_sub(key_len)))?;
         match detacher.attach(&mut message, number, bytes) {
             Ok(()) => Ok(message),
             // The caller decodes it as another type than the method's, as a proxy may.
-            Err(bytes) => M::decode(joined(&self.bytes, &bytes)),
+            Err(bytes) => M::decode(joined(&head, &bytes)),
         }
     }
 }

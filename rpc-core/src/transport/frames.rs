@@ -238,10 +238,14 @@ pub(crate) fn received<T>(
 }
 
 /// Parses the header of a frame that has arrived, and checks the frame's length.
+#[inline]
 pub(crate) fn parse(frame: &[u8], delivery: &Delivery) -> Result<FrameHeader, ProtocolError> {
-    let Delivery::Split(tail) = delivery else { return FrameHeader::parse_whole(frame) };
+    let tail_len = match delivery {
+        Delivery::Whole | Delivery::Announced => 0,
+        Delivery::Split(tail) => tail.len(),
+    };
     let header = FrameHeader::parse(frame)?;
-    header.check_len((frame.len() + tail.len()) as u64)?;
+    header.check_len((frame.len() + tail_len) as u64)?;
     Ok(header)
 }
 
