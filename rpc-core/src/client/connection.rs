@@ -22,10 +22,10 @@ use crate::call::options::MessageLimits;
 use crate::calls::window::Counts;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
-use crate::payload::received::ReceivedMessage;
 use crate::stream::{
     Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, StreamPart, inflated,
 };
+use crate::transport::received::ReceivedMessage;
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;

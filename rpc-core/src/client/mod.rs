@@ -15,8 +15,8 @@ mod settings;
 mod subchannel;
 mod target;
 
-pub use crate::payload::received::ReceivedMessage;
 pub use crate::stream::StreamPart;
+pub use crate::transport::received::ReceivedMessage;
 pub use call::rules::CallRules;
 pub use call::{
     Call, CallDeadline, ClientCall, ClientReply, client_streaming, server_streaming, streaming,

@@ -3,5 +3,4 @@
 pub(crate) mod buffer;
 pub(crate) mod encode;
 pub mod pool;
-pub(crate) mod received;
 pub(crate) mod tail_field;

@@ -18,6 +18,7 @@ pub mod byte_budget;
 mod close_reason;
 pub(crate) mod frames;
 pub(crate) mod inproc;
+pub(crate) mod received;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,10 +35,10 @@ use crate::policy::progress::Flows;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 
-pub use crate::payload::received::Tail;
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use close_reason::{CloseReason, task_dropped};
 pub use frames::{FrameMarks, FrameProtocol, OutFrame, Withdrawn, WriteHead};
+pub use received::Tail;
 
 /// The parameters of an upgraded path that both ends of a network care about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

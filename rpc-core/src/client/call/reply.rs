@@ -20,10 +20,10 @@ use crate::client::Reply;
 use crate::client::call::CallMeter;
 use crate::client::call::begun::{BegunWithin, EndLog};
 use crate::client::connection::{Answer, CallGuard, Started, refused};
-use crate::payload::received::ReceivedMessage;
 use crate::stream::{
     End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,
 };
+use crate::transport::received::ReceivedMessage;
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 use crate::{Deadline, Explain, Trailers};

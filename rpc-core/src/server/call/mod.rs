@@ -23,11 +23,11 @@ use self::reply::Responder;
 use crate::call::metadata::merge;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::payload::received::ReceivedMessage;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
 };
+use crate::transport::received::ReceivedMessage;
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 

@@ -36,6 +36,7 @@ const CORE: Reduced = Reduced {
         "limits/quota.rs",
         "method.rs",
         "payload/encode.rs",
+        "payload/tail_field.rs",
         "policy",
         "readable.rs",
         "settings",
