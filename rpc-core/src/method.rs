@@ -45,7 +45,7 @@ pub struct MethodDescriptor {
     pub kind: CallKind,
     /// Promise of the `.proto` about calling the method twice.
     pub idempotency: Idempotency,
-    /// Way to send a long `bytes` field of its messages from where it lies.
+    /// Accessors of its messages' `bytes` fields, by which long ones are not copied.
     pub(crate) detach: Detach,
 }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 /// apart costs a look-up and a larger offer.
 pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 
-/// A method's preparation of its messages for encoding.
+/// Accessors of the fields of a method's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detach {
     /// The requests; `None` when they have no `bytes` field and cannot hold themselves, or their

@@ -1,13 +1,16 @@
 //! Sessions whose transport has ended without telling them, and requests that are not sent.
 
+use tokio::sync::oneshot;
 use tonic::metadata::MetadataMap;
 
 use super::request::Request;
 use super::*;
 use crate::Limits;
 use crate::call::options::MessageLimits;
+use crate::method::with_detach;
 use crate::payload::encode::Split;
-use crate::transport::{Addresses, OutFrame, TransportStats};
+use crate::payload::tail_field::{Detach, with_fields};
+use crate::transport::{Addresses, Admission, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;
 use crate::wire::hello::Hello;
 use crate::wire::{FrameHeader, FrameKind};
@@ -132,4 +135,34 @@ async fn a_request_dropped_after_writing_is_in_no_table() {
     assert_eq!(session.info().calls_in_flight, 1);
     drop(request);
     assert_eq!(session.info().calls_in_flight, 0);
+}
+
+/// Accessors of responses with a vector.
+const VECTOR: Detacher = Detacher::new(|message, visit| {
+    with_fields::<Vec<u8>>(message, |field| visit(&mut [(1, field)]));
+});
+
+static OF_VECTORS: MethodDescriptor = with_detach(
+    MethodDescriptor::new("/test.Service/Vectors", CallKind::Unary, Idempotency::Unknown),
+    Detach { request: None, response: Some(VECTOR) },
+);
+
+/// Without them, no transport receives a vector into memory of its own.
+#[tokio::test]
+async fn an_announced_response_has_the_accessors_of_its_message() {
+    let session = session(Cut { writes: true });
+    let reply = || Route::Reply(oneshot::channel().0);
+    let stream = || Route::Stream(Arc::new(session.responses()));
+    for (route, method, detacher) in [
+        (reply(), Some(&OF_VECTORS), Some(VECTOR)),
+        (stream(), Some(&OF_VECTORS), None),
+        (reply(), None, None),
+    ] {
+        let in_flight = InFlight { route, send_stream: None, explain: None, method };
+        let call = session.state().calls.start(in_flight);
+        let mut header = FrameHeader::bare(FrameKind::Response, call);
+        header.message_len = 100_000;
+        let admission = session.handle_announced(&header.to_bytes(), header.frame_len()).unwrap();
+        assert_eq!(admission, Admission::Accept { deadline: None, detacher });
+    }
 }

@@ -13,15 +13,22 @@ use tonic::{Code, Request, Response, Streaming};
 use super::tests::serving;
 use super::*;
 use crate::handoff::Handoff;
+use crate::method::with_detach;
+use crate::payload::tail_field::{Detach, Detacher, with_fields};
 use crate::server::call::record::CallStreams;
 use crate::server::{ServerCall, Service};
 use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;
 use crate::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 
+/// Accessors of requests with a vector.
+const VECTOR: Detacher = Detacher::new(|message, visit| {
+    with_fields::<Vec<u8>>(message, |field| visit(&mut [(1, field)]));
+});
+
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    let idempotency = Idempotency::Unknown;
-    MethodDescriptor::new(path, kind, idempotency)
+    let method = MethodDescriptor::new(path, kind, Idempotency::Unknown);
+    with_detach(method, Detach { request: Some(VECTOR), response: None })
 }
 
 static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
@@ -169,6 +176,24 @@ async fn requests_that_have_all_come_end_as_they_did() {
     rig.receive(&FrameHeader::bare(FrameKind::HalfClose, 1));
     rig.receive(&FrameHeader::bare(FrameKind::Cancel, 1));
     assert_eq!(rig.end().await.unwrap(), None);
+}
+
+/// Without them, no transport receives a vector into memory of its own.
+#[tokio::test]
+async fn an_announced_request_has_the_accessors_of_its_message() {
+    let session = session();
+    for (call, method, detacher) in [(1, 1, Some(VECTOR)), (2, 0, None)] {
+        let mut header = FrameHeader::bare(FrameKind::Request, call);
+        header.selector = method;
+        header.is_streaming = method == 0;
+        // The messages of a stream come in frames of their own.
+        match header.is_streaming {
+            true => header.metadata_len = 5_000,
+            false => header.message_len = 100_000,
+        }
+        let admission = session.handle_announced(&header.to_bytes(), header.frame_len()).unwrap();
+        assert_eq!(admission, Admission::Accept { deadline: None, detacher }, "method {method}");
+    }
 }
 
 /// A message that its client takes back comes before the word that the call is given up.
