@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rpc_core::codegen::Detacher;
 use rpc_core::pool::{Pool, PoolBuffer};
 use rpc_core::transport::{Admission, Delivery, Tail};
-use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 
 use crate::codec::read_buffer::ReadBuffer;
 use crate::codec::record::{
@@ -24,9 +24,13 @@ use crate::pacing::acks::Acks;
 /// Length of the buffer: it holds the longest record that must be complete before it is decoded.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + SINGLE_LEN_MAX;
 
-/// Number of bytes of a large frame by which it is announced: its header, and what precedes the
-/// last field of a message whose other fields and metadata are short.
-const FIRST_LEN: usize = 256;
+/// Maximum number of bytes of metadata that are read before a large frame is announced. The last
+/// field of its message is behind them.
+const METADATA_SEEN_MAX: usize = 8 << 10;
+
+/// Number of bytes of a message that are read before its large frame is announced: enough to see
+/// the last field of one whose other fields are short.
+const MESSAGE_SEEN_LEN: usize = 224;
 
 /// Number of bytes to read beyond a chunk that goes directly to its frame, and before an expected
 /// chunk: the next record's header, and everything that precedes a frame's own bytes. More would
@@ -160,11 +164,10 @@ impl Decoder {
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
         // Of a frame that is announced beside others, no more than what announces it.
-        let is_announced_next = matches!(self.state, DecoderState::Header)
-            && !self.transfers.is_empty()
-            && self.peek(0).is_some_and(|header| {
-                RecordHeader::parse(&header).is_ok_and(|header| header.kind == RecordKind::First)
-            });
+        let announced_len = match self.state {
+            DecoderState::Header if !self.transfers.is_empty() => self.announced_len(),
+            _ => None,
+        };
         let direct: &mut [u8] = match self.state {
             DecoderState::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
                 Some(Transfer::Receiving(Receiving { memory, at, .. })) => {
@@ -175,12 +178,11 @@ impl Decoder {
             },
             _ => &mut [],
         };
+        let buffered_len = self.buffer.bytes().len();
         let len_max = if !direct.is_empty() || is_between_chunks {
             AHEAD_LEN
-        } else if is_announced_next {
-            FIRST_LEN
         } else {
-            BUFFER_LEN
+            announced_len.map_or(BUFFER_LEN, |len| len.saturating_sub(buffered_len).max(AHEAD_LEN))
         };
         [direct, self.buffer.spare_capacity(len_max)]
     }
@@ -299,8 +301,7 @@ impl Decoder {
         let len = u64::from_le_bytes(len);
         let chunk_len = header.len - FRAME_LEN_LEN;
         // Consumes nothing until these bytes are there, so that the next call starts over.
-        let announced_len = RECORD_HEADER_LEN + FRAME_LEN_LEN + chunk_len.min(FIRST_LEN);
-        if self.buffer.bytes().len() < announced_len {
+        if self.announced_len().is_none_or(|len| self.buffer.bytes().len() < len) {
             return Ok(None);
         }
         check_chunk(len, chunk_len)?;
@@ -367,6 +368,21 @@ impl Decoder {
             Transfer::Receiving(receiving) => Some(receiving.into_frame()),
             Transfer::Discarding { .. } => None,
         }
+    }
+
+    /// Returns the length of what announces the large frame whose first chunk is next in the
+    /// buffer. It is more once the frame's header is there, which says how long its metadata is.
+    fn announced_len(&self) -> Option<usize> {
+        let header = RecordHeader::parse(&self.peek(0)?).ok()?;
+        if header.kind != RecordKind::First {
+            return None;
+        }
+        let frame_at = RECORD_HEADER_LEN + FRAME_LEN_LEN;
+        let prefix = self.peek::<HEADER_LEN>(frame_at);
+        let prefix = prefix.and_then(|prefix| FrameHeader::parse(&prefix).ok());
+        let metadata_len = prefix.map_or(0, |prefix| prefix.metadata_len as usize);
+        let seen_len = HEADER_LEN + metadata_len.min(METADATA_SEEN_MAX) + MESSAGE_SEEN_LEN;
+        Some(frame_at + seen_len.min(header.len - FRAME_LEN_LEN))
     }
 
     fn peek<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
