@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod id_hashing;
+pub(crate) mod line;
 pub mod receiving;
 pub mod server;
 pub mod window;

@@ -1,38 +1,29 @@
-//! A client's connection, its transport's type erased, and the calls in flight on it.
+//! A client's connection, its transport's type erased, and the calls and replies that pass it.
 //!
 //! A connection that speaks another protocol takes whole calls, encoded, and gives their replies.
 
-use std::future::poll_fn;
-use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, mem};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
-use super::{CallDeadline, MethodTable};
+use super::CallDeadline;
 use crate::call::metadata::MetadataNames;
 use crate::call::options::MessageLimits;
-use crate::calls::window::Counts;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
-use crate::stream::{
-    Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, StreamPart, inflated,
-};
+use crate::stream::{Inflated, Receiving, SessionIo, StreamPart, inflated};
 use crate::transport::received::ReceivedMessage;
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
 use crate::{BufferSource, Explain, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
-
-/// The way back to the caller.
-pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
 
 /// The parts that a session starts with.
 #[derive(Debug)]
@@ -59,7 +50,7 @@ pub struct ClientSetup {
 
 /// A call to be started.
 #[derive(Clone, Copy)]
-pub struct Outgoing<'a> {
+pub(crate) struct Outgoing<'a> {
     /// The method.
     pub method: &'a Method,
     /// The request's metadata.
@@ -124,45 +115,6 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn info(&self) -> ConnectionInfo;
 }
 
-/// A connection that speaks farcall's protocol: its session starts calls, and keeps them.
-pub trait SessionCalls: Connection {
-    /// Starts a call if nothing has to be waited for; `None` when the caller has to wait with
-    /// [`SessionCalls::start`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the call's status when it cannot be started. It was not executed.
-    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status>;
-
-    /// Starts a call, once the peer's limit and the transport's memory allow.
-    ///
-    /// # Errors
-    ///
-    /// Returns the call's status when it cannot be started. It was not executed.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel safe: dropped before it is ready, it does not start the call.
-    fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>>;
-
-    /// Describes the method at `path`.
-    ///
-    /// # Errors
-    ///
-    /// Returns `UNIMPLEMENTED` if the server has no such method, or is of a version that does not
-    /// describe its methods.
-    fn method(&self, path: &str) -> Result<Method, Status>;
-
-    /// Returns the server's methods.
-    fn method_table(&self) -> Weak<MethodTable>;
-
-    /// Cancels a call. A call that has ended is left alone.
-    fn cancel(&self, id: u64);
-
-    /// Ends a call because of a failure on this side, which becomes its status.
-    fn fail(&self, id: u64, status: Status);
-}
-
 /// A connection that speaks another protocol than farcall's, and takes whole calls, encoded.
 pub trait EncodedCalls: Connection {
     /// Makes a call, up to its first answer.
@@ -179,47 +131,9 @@ pub trait EncodedCalls: Connection {
     -> BoxFuture<'static, Result<EncodedReply, Status>>;
 }
 
-/// A connection that a channel has made, and the way in which it takes calls.
-#[derive(Debug, Clone)]
-pub enum Established {
-    /// It speaks farcall's protocol.
-    Session(Arc<dyn SessionCalls>),
-    /// It speaks another one.
-    Encoded(Arc<dyn EncodedCalls>),
-}
-
-impl Established {
-    /// Returns the session, for a channel whose connector makes sessions.
-    pub(super) fn into_session(self) -> Result<Arc<dyn SessionCalls>, Status> {
-        match self {
-            Self::Session(session) => Ok(session),
-            Self::Encoded(_) => Err(wrong_protocol()),
-        }
-    }
-
-    /// Returns the connection, for a channel whose connector makes none with a session.
-    pub(super) fn into_encoded(self) -> Result<Arc<dyn EncodedCalls>, Status> {
-        match self {
-            Self::Encoded(connection) => Ok(connection),
-            Self::Session(_) => Err(wrong_protocol()),
-        }
-    }
-}
-
-impl Deref for Established {
-    type Target = dyn Connection;
-
-    fn deref(&self) -> &(dyn Connection + 'static) {
-        match self {
-            Self::Session(session) => &**session,
-            Self::Encoded(connection) => &**connection,
-        }
-    }
-}
-
 /// A response frame, where the answer is one message.
 #[derive(Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// The status code.
     pub code: u16,
     /// The block: metadata, trailers, the status's words and details.
@@ -243,101 +157,6 @@ impl Reply {
         // A client has no memory budget.
         let Inflated { message, .. } = inflated(io, message.into_bytes(), receiving).await?;
         Ok(Self { message: message.into(), is_deflated: false, ..self })
-    }
-}
-
-/// A call in flight. Dropping it cancels the call on the peer; it owns no memory that a device
-/// may touch.
-#[derive(Debug)]
-#[must_use]
-pub struct Started {
-    pub(super) guard: CallGuard,
-    pub(super) answer: Answer,
-    /// The window of the request stream, where there is one.
-    pub(super) send_stream: Option<Arc<SendStream>>,
-    pub(super) io: Arc<dyn SessionIo>,
-}
-
-/// The source of an answer.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Reply(oneshot::Receiver<Result<Reply, Status>>),
-    Stream(Arc<RecvStream>),
-}
-
-/// Keeps a call: dropped before the call has ended, it cancels it on the peer.
-#[derive(Debug)]
-pub(super) struct CallGuard {
-    id: u64,
-    /// The session, until the call has ended.
-    session: Option<Arc<dyn SessionCalls>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl CallGuard {
-    pub(super) fn new(
-        id: u64,
-        session: Arc<dyn SessionCalls>,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { id, session: Some(session), _permit: permit }
-    }
-
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Returns the session, which can end the call with a status of this side.
-    pub(super) fn session(&self) -> Option<Arc<dyn SessionCalls>> {
-        self.session.clone()
-    }
-}
-
-impl OnComplete for CallGuard {
-    fn complete(&mut self) {
-        self.session = None;
-    }
-}
-
-impl Drop for CallGuard {
-    fn drop(&mut self) {
-        if let Some(session) = &self.session {
-            // The caller has gone: the server need not go on. The fields drop after this body, so
-            // the cancel is sent before another call can take the permit. A server ends the
-            // connection of a client that exceeds its `max_calls`.
-            session.cancel(self.id);
-        }
-    }
-}
-
-impl Started {
-    /// Waits for an answer that is one message.
-    pub(super) async fn reply(&mut self) -> Result<Reply, Status> {
-        let Answer::Reply(reply) = &mut self.answer else {
-            return Err(Status::internal("the answer is a stream"));
-        };
-        // Dropped here, the guard cancels the call.
-        let reply = reply.await;
-        // The answer is there, whatever it says: there is nothing left to cancel.
-        self.guard.complete();
-        // The session answers every call that it takes out of its table, so that only its own
-        // unwinding could drop the sender.
-        let reply = reply.unwrap_or_else(|_| Err(Status::internal("the session was lost")))?;
-        if reply.is_not_executed {
-            return Err(refused(reply.code, reply.block));
-        }
-        Ok(reply)
-    }
-
-    /// Waits for the beginning of an answer that is a stream.
-    pub(super) async fn first(&self) -> Next {
-        match &self.answer {
-            Answer::Stream(recv_stream) => {
-                // No message was read before the first item, so nothing is granted for it.
-                poll_fn(|cx| recv_stream.poll_next(cx, Counts::default())).await
-            }
-            Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
-        }
     }
 }
 
@@ -440,12 +259,6 @@ impl fmt::Debug for EncodedReply {
             Self::Stream { .. } => f.write_str("a stream of messages"),
         }
     }
-}
-
-/// The status of a call whose channel's connector breaks its promise about the protocol.
-#[cold]
-fn wrong_protocol() -> Status {
-    NotExecuted::mark(Status::internal("the connector opened a connection of another protocol"))
 }
 
 /// The status of a call that the server refused before any handler had seen it.

@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 mod connection_manager;
 pub mod endpoints;
+mod established;
 mod method_table;
 pub mod mock;
 mod session;
@@ -27,12 +28,14 @@ pub use channel::{CallCredentials, Channel, ChannelParts, Credentials};
 pub(crate) use connect::OneConnection;
 pub use connect::{ClientConfig, Connect, Connecting, Handshake, OpenStream, connect};
 pub use connection::{
-    ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply, Established,
-    Outgoing, Reply, SessionCalls, Started,
+    ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply,
 };
+pub(crate) use connection::{Outgoing, Reply};
 pub use connection_manager::Path;
+pub use established::Established;
+pub(crate) use established::Started;
 pub use method_table::{ConfiguredNames, MethodTable};
-pub(crate) use session::Session;
+pub use session::Session;
 pub use settings::ChannelSettings;
 #[doc(hidden)]
 pub use settings::ChannelSettingsOverlay;

@@ -26,7 +26,7 @@ use crate::payload::tail_field::{DETACH_LEN_MIN, Detached, Detacher};
 pub const NESTING_MAX: i32 = 100;
 
 /// A message that can be written into memory of its exact length.
-pub trait Encode: Send + Sync {
+pub(crate) trait Encode: Send + Sync {
     /// The length of the whole encoding in bytes.
     fn len(&self) -> usize;
 

@@ -15,10 +15,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use crate::call::refusal;
-use crate::client::{EncodedBody, Outgoing, Started};
+use crate::client::{Connection as _, EncodedBody, Outgoing, Started};
 use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;
-use crate::stream::{Direction, StreamWriter, forward};
+use crate::stream::{Direction, SessionIo as _, StreamWriter, forward};
 use crate::wire::FrameKind;
 use crate::{Deadline, MayHaveExecuted, Method};
 
@@ -359,13 +359,11 @@ where
     S: Stream<Item = Result<M, Status>> + Send + 'static,
 {
     let send_stream = Arc::clone(started.send_stream.as_ref()?);
-    let id = started.guard.id();
-    // Absent where the call has ended already: nothing has to be sent.
-    let session = started.guard.session()?;
-    let compress_from = started.io.core().settled.compression.from(call.limits.compress_from());
+    let (id, session) = (started.guard.id(), Arc::clone(started.guard.session()));
+    let compress_from = session.core().settled.compression.from(call.limits.compress_from());
     let direction = Direction::requests(call.method.detach(), call.limits);
     let direction = direction.compressed_from(compress_from);
-    let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
+    let mut writer = StreamWriter::new(started.io(), id);
     // Calls that the stream makes while it is polled belong to the maker of the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Code, Status};
 
 use crate::call::moment::Moment;
-use crate::client::connection::{Answer, Started};
+use crate::client::Started;
 use crate::metrics::{AttemptEnd, ClientMeter};
 use crate::stream::{RecvStream, SendStream};
 
@@ -101,13 +101,11 @@ impl CallMeter {
         if !self.meter.is_on() {
             return;
         }
-        let recv = match &started.answer {
-            Answer::Stream(recv) => Some(Arc::clone(recv)),
-            // An attempt that failed may have had streams, of the same kinds as this one.
-            Answer::Reply(_) if started.send_stream.is_none() => return,
-            Answer::Reply(_) => None,
-        };
-        let send = started.send_stream.clone();
+        let (send, recv) = (started.send_stream.clone(), started.responses.clone());
+        // An attempt that failed may have had streams, of the same kinds as this one.
+        if send.is_none() && recv.is_none() {
+            return;
+        }
         self.streams = Some(Box::new(Streams { send, recv }));
     }
 

@@ -19,7 +19,8 @@ use crate::call::server_times;
 use crate::client::Reply;
 use crate::client::call::CallMeter;
 use crate::client::call::begun::{BegunWithin, EndLog};
-use crate::client::connection::{Answer, CallGuard, Started, refused};
+use crate::client::connection::refused;
+use crate::client::established::{CallGuard, Started};
 use crate::stream::{
     End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,
 };
@@ -388,8 +389,9 @@ pub(in crate::client) fn download(
     upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,
 ) -> Result<MessageBody<StreamGuard>, Status> {
-    let Started { guard, answer, io, .. } = started;
-    let Answer::Stream(recv_stream) = answer else {
+    let io = started.io();
+    let Started { guard, responses, .. } = started;
+    let Some(recv_stream) = responses else {
         // The guard is dropped here, which cancels the call on the server.
         return Err(Status::internal("the answer is one message"));
     };

@@ -2,6 +2,8 @@
 //!
 //! Everything here runs in the transport's task: an answer wakes its caller and nothing else.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tonic::Status;
 
@@ -9,7 +11,7 @@ use crate::call::refusal;
 use crate::calls::window::Counts;
 use crate::client::Reply;
 use crate::client::session::phase::Draining;
-use crate::client::session::{InFlight, Route, Session, State};
+use crate::client::session::{Ended, Route, Session, State};
 use crate::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{parse, received, take_apart};
@@ -107,23 +109,21 @@ impl Handler for Session {
             target: "farcall::path",
             transport = self.core.transport.name(), %addresses, %reason, "closed",
         );
-        let (calls, was_sent_away) = self.leave_open(|state| {
+        let ended: Vec<_> = self.leave_open(|state| {
             // In one lock section with the table: a call that is started later finds the phase, and
             // no call is left behind.
             let was_sent_away = state.phase.close(reason.clone());
-            (state.calls.close(), was_sent_away)
+            let status = || match was_sent_away {
+                true => refusal::cut_short(&self.server, &reason),
+                false => refusal::lost(&self.server, &reason),
+            };
+            let ids = state.calls.ids().into_iter();
+            ids.filter_map(|id| state.fail(id, MayHaveExecuted::mark(status()))).collect()
         });
-        // Callers that wait for a permit look for another connection now.
-        self.permits.close();
         self.ended.cancel();
         // Last: a caller that wakes up may repeat its call at once, and must find this session
         // closed.
-        for InFlight { route, .. } in calls {
-            route.fail(MayHaveExecuted::mark(match was_sent_away {
-                true => refusal::cut_short(&self.server, &reason),
-                false => refusal::lost(&self.server, &reason),
-            }));
-        }
+        ended.into_iter().for_each(Ended::tell);
     }
 }
 
@@ -140,13 +140,7 @@ impl State {
 impl Session {
     /// Starts no more calls here, and closes when those in flight have ended.
     fn handle_go_away(&self) {
-        let is_done = self.leave_open(|state| {
-            state.phase.drain(Draining::SentAway);
-            state.is_done()
-        });
-        // Callers that wait for a permit start their calls on another connection.
-        self.permits.close();
-        self.leave_if(is_done);
+        self.leave_open(|state| state.phase.drain(Draining::SentAway));
     }
 
     fn handle_window(&self, header: &FrameHeader) {
@@ -165,57 +159,48 @@ impl Session {
         frame: Bytes,
         delivery: Delivery,
     ) -> Result<(), ProtocolError> {
-        let (call, recv_stream, is_done) = {
-            let mut state = self.state();
-            received(&mut state.receive_budget, header, &delivery)?;
-            match state.calls.value(header.call).map(|call| &call.route) {
-                // The call may have been given up: then its response is dropped here.
-                None => return Ok(()),
-                Some(Route::Stream(recv_stream)) => {
-                    let recv_stream = recv_stream.clone();
-                    state.count_answer(header);
-                    (None, Some(recv_stream), false)
-                }
-                Some(Route::Reply(_)) => {
-                    state.count_answer(header);
-                    // In the same lock section: a caller that gives up now finds no call, and
-                    // cancels nothing.
-                    (state.calls.finish(header.call), None, state.is_done())
-                }
-            }
-        };
-        self.leave_if(is_done);
         // A limit that the answer breaks ends its call alone.
         let refused = self.core.check(header);
         let is_large = delivery.is_announced();
         let (block, message) = take_apart(header, frame);
+        let mut state = self.state();
+        received(&mut state.receive_budget, header, &delivery)?;
         let message = ReceivedMessage::new(message, delivery.into_tail());
-        if let Some(recv_stream) = recv_stream {
-            let text = "the server sent one message, but the method returns a stream";
-            let fits = if message.is_empty() { Ok(()) } else { Err(refusal::other_kind(text)) };
-            if let Err(status) = refused.and(fits) {
-                self.end(header, status);
+        // The call may have been given up: then its response is dropped here.
+        let Some(call) = state.calls.value_mut(header.call) else { return Ok(()) };
+        let recv_stream = match &call.route {
+            Route::Stream(recv_stream) => Arc::clone(recv_stream),
+            Route::Waiting(_) | Route::Answered(_) => {
+                if let Some(explain) = call.explain.take() {
+                    self.explain_delivered(&explain, header, is_large);
+                }
+                let (code, is_not_executed) = (header.selector, header.is_not_executed);
+                let is_deflated = header.is_deflated;
+                let reply = Reply { code, block, message, is_deflated, is_not_executed };
+                // A caller that gives up from now on finds no call in flight, and cancels nothing.
+                let ended = state.answer(header.call, refused.map(|()| reply));
+                state.count_answer(header);
+                self.unlock(state);
+                if let Some(ended) = ended {
+                    ended.tell();
+                }
                 return Ok(());
             }
-            let is_not_executed = header.is_not_executed;
-            let end = End::Outcome { code: header.selector, block, is_not_executed };
-            // The end may come before messages that it overtook: the call stays in the table until
-            // the last of them.
-            if recv_stream.insert(header.argument, Item::End(end))? == Inserted::Complete {
-                drop(self.finish(header.call));
-            }
+        };
+        state.count_answer(header);
+        drop(state);
+        let text = "the server sent one message, but the method returns a stream";
+        let fits = if message.is_empty() { Ok(()) } else { Err(refusal::other_kind(text)) };
+        if let Err(status) = refused.and(fits) {
+            self.end(header, status);
             return Ok(());
         }
-        if let Some(InFlight { route: Route::Reply(sender), explain, .. }) = call {
-            if let Some(explain) = explain {
-                self.explain_delivered(&explain, header, is_large);
-            }
-            let (code, is_not_executed) = (header.selector, header.is_not_executed);
-            let is_deflated = header.is_deflated;
-            let reply = Reply { code, block, message, is_deflated, is_not_executed };
-            let reply = refused.map(|()| reply);
-            // The caller may have gone at this very moment.
-            let _ = sender.send(reply);
+        let is_not_executed = header.is_not_executed;
+        let end = End::Outcome { code: header.selector, block, is_not_executed };
+        // The end may come before messages that it overtook: the call stays in the table until the
+        // last of them.
+        if recv_stream.insert(header.argument, Item::End(end))? == Inserted::Complete {
+            self.finish(header.call);
         }
         Ok(())
     }
@@ -253,7 +238,7 @@ impl Session {
                     state.count_answer(header);
                     Some(recv_stream)
                 }
-                Some(Route::Reply(_)) => None,
+                Some(Route::Waiting(_) | Route::Answered(_)) => None,
             }
         };
         let Some(recv_stream) = recv_stream else {
@@ -276,19 +261,20 @@ impl Session {
             Item::Messages(messages)
         };
         if recv_stream.insert(header.argument, item)? == Inserted::Complete {
-            drop(self.finish(header.call));
+            self.finish(header.call);
         }
         Ok(())
     }
 
     /// Ends a call because of what this side cannot receive, and tells the server.
     fn end(&self, header: &FrameHeader, status: Status) {
-        use crate::client::SessionCalls;
         if header.kind == FrameKind::Response {
             // The server has ended the call already.
-            let ended = self.finish(header.call);
-            if let Some(InFlight { route, .. }) = ended {
-                route.fail(status);
+            let mut state = self.state();
+            let ended = state.fail(header.call, status);
+            self.unlock(state);
+            if let Some(ended) = ended {
+                ended.tell();
             }
         } else {
             // The server still works on the call, so a cancel goes out.

@@ -4,23 +4,24 @@
 
 mod incoming;
 mod phase;
+mod places;
 mod request;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::{fmt, mem};
 
-use futures::future::BoxFuture;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use self::phase::{Draining, Phase};
 use self::phase::{WatchRules, keep_alive};
-use super::connection::ReplySender;
-use super::{ClientSetup, Connection, MethodTable, Outgoing, SessionCalls, Started};
+use super::{ClientSetup, Connection, MethodTable, Reply};
 use crate::call::refusal;
 use crate::calls::client::Calls;
+use crate::calls::line::Line;
 use crate::calls::receiving::ReceiveBudget;
 use crate::calls::window::ReceiveWindow;
 use crate::connect::ConnectionInfo;
@@ -32,11 +33,11 @@ use crate::transport::{CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind};
 use crate::{BufferSource, Explain, ExplainedFrame, Method, MethodDescriptor};
 
-/// The client's end of a connection.
-pub(crate) struct Session {
+/// The client's end of a connection that speaks farcall's protocol. It starts calls and keeps
+/// them.
+pub struct Session {
     core: SessionCore,
     methods: Arc<MethodTable>,
-    permits: Arc<Semaphore>,
     /// The budget of the windows of responses, from the first stream on.
     windows: OnceLock<MemoryShare>,
     /// The server's address as the user wrote it.
@@ -53,12 +54,52 @@ pub(super) struct State {
     pub(super) receive_budget: ReceiveBudget<()>,
     pub(super) phase: Phase,
     pub(super) answered_count: u64,
+    /// Callers that wait for a place. While there are any, every place is taken or held.
+    line: Line<oneshot::Sender<()>>,
 }
 
 impl State {
     /// Returns true if no more calls are started here, and the last has ended.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.phase.draining().is_some() && self.calls.in_flight_count() == 0
+    }
+
+    /// Ends a call with a status of this side. Nothing is told to the server.
+    fn fail(&mut self, id: u64, status: Status) -> Option<Ended> {
+        match &self.calls.value(id)?.route {
+            Route::Stream(_) => match self.calls.finish(id)?.route {
+                Route::Stream(recv_stream) => Some(Ended::Stream(recv_stream, status)),
+                Route::Waiting(_) | Route::Answered(_) => None,
+            },
+            Route::Waiting(_) | Route::Answered(_) => self.answer(id, Err(status)),
+        }
+    }
+
+    /// Ends a call with the one message that its caller waits for, or with a status.
+    fn answer(&mut self, id: u64, answer: Result<Reply, Status>) -> Option<Ended> {
+        let call = self.calls.answer(id)?;
+        match mem::replace(&mut call.route, Route::Answered(answer)) {
+            Route::Waiting(waker) => Some(Ended::Caller(waker)),
+            Route::Answered(_) | Route::Stream(_) => None,
+        }
+    }
+}
+
+/// A call that has ended, for its caller to be told without the lock of the state.
+#[must_use]
+enum Ended {
+    /// Its caller is woken.
+    Caller(Option<Waker>),
+    /// The stream of its responses fails.
+    Stream(Arc<RecvStream>, Status),
+}
+
+impl Ended {
+    fn tell(self) {
+        match self {
+            Self::Caller(waker) => drop(waker.map(Waker::wake)),
+            Self::Stream(recv_stream, status) => recv_stream.fail(status),
+        }
     }
 }
 
@@ -76,7 +117,7 @@ impl InFlight {
     /// Accessors of the fields of the message that answers the call; `None` for streams.
     fn detacher(&self) -> Option<Detacher> {
         match self.route {
-            Route::Reply(_) => self.method?.detach.response,
+            Route::Waiting(_) | Route::Answered(_) => self.method?.detach.response,
             Route::Stream(_) => None,
         }
     }
@@ -84,26 +125,17 @@ impl InFlight {
 
 /// The destination of a call's answer.
 pub(super) enum Route {
-    Reply(ReplySender),
+    /// One message. The caller that waits for it is woken, if it was polled.
+    Waiting(Option<Waker>),
+    /// The message, which the caller has not taken yet.
+    Answered(Result<Reply, Status>),
     Stream(Arc<RecvStream>),
-}
-
-impl Route {
-    /// Ends a call with a status. The caller may have gone at this very moment.
-    pub(super) fn fail(self, status: Status) {
-        match self {
-            Self::Reply(sender) => drop(sender.send(Err(status))),
-            Self::Stream(recv_stream) => recv_stream.fail(status),
-        }
-    }
 }
 
 impl Session {
     /// Starts the session and its transport.
     pub(crate) fn start(transport: Box<dyn Transport>, setup: ClientSetup) -> Arc<Self> {
         let peer_limits = setup.peer.limits();
-        // The peer's number may be beyond what a semaphore can hold.
-        let permit_count = (peer_limits.max_calls as usize).min(Semaphore::MAX_PERMITS);
         let methods = MethodTable::new(setup.peer.methods, setup.peer.method_kinds);
         let settled = Settled {
             limits: setup.limits,
@@ -116,14 +148,14 @@ impl Session {
         let session = Arc::new(Self {
             core: SessionCore::new(Role::Client, transport, settled, MemoryShare::default()),
             methods: Arc::new(methods),
-            permits: Arc::new(Semaphore::new(permit_count)),
             windows: OnceLock::new(),
             server: setup.server,
             state: Mutex::new(State {
-                calls: Calls::default(),
+                calls: Calls::new(peer_limits.max_calls),
                 receive_budget: ReceiveBudget::new(setup.limits.max_receiving_bytes),
                 phase: Phase::Open,
                 answered_count: 0,
+                line: Line::default(),
             }),
             is_open: AtomicBool::new(true),
             ended: CancellationToken::new(),
@@ -168,13 +200,34 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the phase, which leaves `Open` by that.
+    /// Changes the phase, which leaves `Open` by that. Callers that wait for a place look for
+    /// another connection.
     fn leave_open<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let changed = change(&mut state);
         debug_assert!(!state.phase.is_open(), "{:?}", state.phase);
         self.is_open.store(false, Ordering::Release);
+        let (is_done, line) = (state.is_done(), mem::take(&mut state.line));
+        drop(state);
+        drop(line);
+        self.close_if(is_done);
         changed
+    }
+
+    /// Leaves the lock after a change by which a place may have become free, or the last call may
+    /// have ended.
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        let next = if state.calls.has_room() { state.line.pop() } else { None };
+        if next.is_some() {
+            state.calls.hold();
+        }
+        let is_done = state.is_done();
+        drop(state);
+        if let Some(next) = next {
+            self.hand_over(next);
+        }
+        // Outside of the lock: closing the transport may end the session at once, which takes it.
+        self.close_if(is_done);
     }
 
     /// Describes a frame of `len` bytes.
@@ -187,24 +240,19 @@ impl Session {
         self.core.transport.stats().copied_bytes
     }
 
-    fn closed_status(&self) -> Status {
-        // The phase changes before the permits are closed, so that it says why.
-        let refusal = self.state().phase.refusal(&self.server);
-        refusal.unwrap_or_else(|| refusal::lost(&self.server, &CloseReason::Local))
+    /// Takes a call out of the table that the server has ended, or does not know.
+    fn finish(&self, id: u64) {
+        let mut state = self.state();
+        // One whose request was not sent may have been answered all the same, by the end of the
+        // connection.
+        let ended = state.calls.finish(id).or_else(|| state.calls.take(id));
+        self.unlock(state);
+        drop(ended);
     }
 
-    /// Takes a call out of the table.
-    pub(super) fn finish(&self, id: u64) -> Option<InFlight> {
-        let (ended, is_done) = {
-            let mut state = self.state();
-            (state.calls.finish(id), state.is_done())
-        };
-        // Outside of the lock: closing the transport may end the session at once, which takes it.
-        self.leave_if(is_done);
-        ended
-    }
-
-    /// Tells transport and server that no caller waits for a call any more.
+    /// Tells transport and server that no caller waits for a call any more. Its place, which is
+    /// held, is free behind the cancel: a server ends the connection of a client that exceeds its
+    /// `max_calls`.
     fn give_up(&self, id: u64) {
         // Before the cancel: what the transport still has of the call's large frames is taken
         // back.
@@ -212,27 +260,26 @@ impl Session {
         // A connection that is closed needs no cancel.
         let _ =
             self.core.transport.send_control(FrameHeader::bare(FrameKind::Cancel, id).to_bytes());
+        let mut state = self.state();
+        state.calls.release();
+        self.unlock(state);
     }
 
     /// Closes a connection whose work is done. It is this side that closes, because only this side
     /// knows of requests on their way.
-    fn leave_if(&self, is_done: bool) {
+    fn close_if(&self, is_done: bool) {
         if is_done {
             self.core.transport.close();
         }
     }
-}
 
-impl SessionCalls for Session {
-    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status> {
-        self.try_send_request(call)
-    }
-
-    fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>> {
-        Box::pin(self.send_request(call))
-    }
-
-    fn method(&self, path: &str) -> Result<Method, Status> {
+    /// Describes the method at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns `UNIMPLEMENTED` if the server has no such method, or is of a version that does not
+    /// describe its methods.
+    pub(super) fn method(&self, path: &str) -> Result<Method, Status> {
         let known = self.methods.entry(path);
         let (path, id) = known.ok_or_else(|| refusal::no_such_method(&self.server, path))?;
         let description = self.methods.kind(id);
@@ -240,32 +287,58 @@ impl SessionCalls for Session {
         Ok(Method::described(Arc::clone(path), description))
     }
 
-    fn method_table(&self) -> Weak<MethodTable> {
+    /// Returns the server's methods.
+    pub(super) fn method_table(&self) -> Weak<MethodTable> {
         Arc::downgrade(&self.methods)
     }
 
-    fn cancel(&self, id: u64) {
-        let (was_in_flight, is_done) = {
-            let mut state = self.state();
-            (state.calls.cancel(id), state.is_done())
-        };
-        if was_in_flight {
-            self.give_up(id);
+    /// Takes the one message that answers a call, or waits for it.
+    pub(super) fn poll_reply(&self, id: u64, cx: &mut Context<'_>) -> Poll<Result<Reply, Status>> {
+        let lost = || Poll::Ready(Err(Status::internal("the call is not in flight")));
+        let mut state = self.state();
+        if let Some(call) = state.calls.take(id) {
+            drop(state);
+            return match call.route {
+                Route::Answered(answer) => Poll::Ready(answer),
+                Route::Waiting(_) | Route::Stream(_) => lost(),
+            };
         }
-        self.leave_if(is_done);
+        let Some(InFlight { route: Route::Waiting(waker), .. }) = state.calls.value_mut(id) else {
+            return lost();
+        };
+        let is_known = waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        let before = if is_known { None } else { waker.replace(cx.waker().clone()) };
+        // Without the lock: a waker may run anything when it is dropped.
+        drop(state);
+        drop(before);
+        Poll::Pending
     }
 
-    fn fail(&self, id: u64, status: Status) {
-        let (ended, is_done) = {
-            let mut state = self.state();
-            (state.calls.finish(id), state.is_done())
-        };
-        if let Some(InFlight { route, .. }) = ended {
+    /// Cancels a call. One that has ended is left alone; its answer is dropped.
+    pub(super) fn cancel(&self, id: u64) {
+        let mut state = self.state();
+        let cancelled = state.calls.cancel(id);
+        let answered = state.calls.take(id);
+        drop(state);
+        if cancelled.is_some() {
+            self.give_up(id);
+        }
+        drop((cancelled, answered));
+    }
+
+    /// Ends a call because of a failure on this side, which becomes its status.
+    pub(super) fn fail(&self, id: u64, status: Status) {
+        let mut state = self.state();
+        let ended = state.fail(id, status);
+        if ended.is_some() {
+            state.calls.hold();
+        }
+        drop(state);
+        if let Some(ended) = ended {
             // The cancel goes out before the caller gets the status and can make another call.
             self.give_up(id);
-            route.fail(status);
+            ended.tell();
         }
-        self.leave_if(is_done);
     }
 }
 
@@ -288,13 +361,7 @@ impl Connection for Session {
     }
 
     fn retire(&self) {
-        let is_done = self.leave_open(|state| {
-            state.phase.drain(Draining::Replaced);
-            state.is_done()
-        });
-        // Callers that wait for a permit start their calls on another connection.
-        self.permits.close();
-        self.leave_if(is_done);
+        self.leave_open(|state| state.phase.drain(Draining::Replaced));
     }
 
     fn close(&self) {

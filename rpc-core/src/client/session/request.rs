@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::call::{refusal, server_times};
-use crate::client::connection::{Answer, CallGuard};
+use crate::client::established::CallGuard;
+use crate::client::session::places::Place;
 use crate::client::session::{InFlight, Route, Session};
 use crate::client::{Connection, Outgoing, Started};
 use crate::compression::{Deflated, is_due};
 use crate::payload::encode::Encode;
-use crate::stream::{SendStream, SessionIo};
+use crate::stream::{RecvStream, SendStream, SessionIo};
 use crate::transport::frames::Parts;
 use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 use crate::wire::{FrameHeader, FrameKind, metadata};
@@ -26,6 +26,8 @@ pub(super) struct Request<'a> {
     header: FrameHeader,
     block: Vec<u8>,
     message: Option<&'a dyn Encode>,
+    /// Its place, if its caller has had to wait for one.
+    place: Option<Place<'a>>,
     entry: Entry,
     /// Bytes that the transport had copied before, for the account of the call.
     copied_before: u64,
@@ -36,54 +38,61 @@ enum Entry {
     /// There was no memory for its frame yet.
     None,
     /// It is in the table.
-    Made { id: u64, answer: Answer, send_stream: Option<Arc<SendStream>> },
+    Made { id: u64, responses: Option<Arc<RecvStream>>, send_stream: Option<Arc<SendStream>> },
+    /// There is no place for it.
+    Full,
     /// The session starts no such call.
     Refused(Status),
 }
 
 impl Session {
-    /// Sends a call's request if nothing has to be waited for.
-    pub(super) fn try_send_request(
-        self: Arc<Self>,
-        call: Outgoing<'_>,
+    /// Starts a call if nothing has to be waited for; `None` when the caller has to wait with
+    /// [`Session::start_call`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the call's status when it cannot be started. It was not executed.
+    pub(in crate::client) fn try_start(
+        self: &Arc<Self>,
+        call: &Outgoing<'_>,
     ) -> Result<Option<Started>, Status> {
-        // Compression has to wait, which only `send_request` can do.
-        if self.compresses(&call) {
+        // Compression has to wait, which only `start_call` can do.
+        if self.compresses(call) {
             return Ok(None);
         }
-        // Before the frame is built: a call that has to wait for a permit builds it once, when it
-        // has one.
-        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(TryAcquireError::NoPermits) => return Ok(None),
-            Err(TryAcquireError::Closed) => return Err(self.closed_status()),
-        };
-        let mut request = Request::new(&self, &call)?;
+        let mut request = Request::new(self, call, None)?;
         match self.core.transport.try_send(request.frame()) {
-            Ok(true) => request.into_started(permit).map(Some),
+            Ok(true) => request.into_started().map(Some),
             Ok(false) => Ok(None),
+            Err(_) if matches!(request.entry, Entry::Full) => Ok(None),
             Err(error) => Err(request.failed(&error)),
         }
     }
 
-    /// Sends a call's request, once the peer's limit and the transport's memory allow.
-    pub(super) async fn send_request(
-        self: Arc<Self>,
-        call: Outgoing<'_>,
+    /// Starts a call, once the peer's limit and the transport's memory allow.
+    ///
+    /// # Errors
+    ///
+    /// Returns the call's status when it cannot be started. It was not executed.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: dropped before it is ready, it does not start the call.
+    pub(in crate::client) async fn start_call(
+        self: &Arc<Self>,
+        call: &Outgoing<'_>,
     ) -> Result<Started, Status> {
-        // The semaphore is fair: calls start in the order in which they came.
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit = permit.map_err(|_| self.closed_status())?;
+        let place = self.place().await?;
         let deflated = match call.message {
-            Some(message) if self.compresses(&call) => Deflated::of(message).await,
+            Some(message) if self.compresses(call) => Deflated::of(message).await,
             _ => None,
         };
-        let mut request = Request::new(&self, &call)?;
+        let mut request = Request::new(self, call, Some(place))?;
         if let Some(deflated) = &deflated {
             request.compress(deflated);
         }
         match self.core.transport.send(request.frame()).await {
-            Ok(()) => request.into_started(permit),
+            Ok(()) => request.into_started(),
             Err(error) => Err(request.failed(&error)),
         }
     }
@@ -114,7 +123,11 @@ impl Session {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(session: &'a Arc<Session>, call: &'a Outgoing<'a>) -> Result<Self, Status> {
+    pub(super) fn new(
+        session: &'a Arc<Session>,
+        call: &'a Outgoing<'a>,
+        place: Option<Place<'a>>,
+    ) -> Result<Self, Status> {
         // First: a method that the server does not have needs no encoding.
         let selector = session.method_id(call.method)?;
         let mut block = Vec::new();
@@ -136,7 +149,7 @@ impl<'a> Request<'a> {
         header.selector = selector;
         let message = call.message;
         let entry = Entry::None;
-        Ok(Self { session, call, header, block, message, entry, copied_before: 0 })
+        Ok(Self { session, call, header, block, message, place, entry, copied_before: 0 })
     }
 
     /// Sends the call's message compressed.
@@ -146,18 +159,20 @@ impl<'a> Request<'a> {
     }
 
     /// The call of a request that the transport has.
-    fn into_started(mut self, permit: OwnedSemaphorePermit) -> Result<Started, Status> {
+    fn into_started(mut self) -> Result<Started, Status> {
         match std::mem::replace(&mut self.entry, Entry::None) {
-            Entry::Made { id, answer, send_stream } => {
-                let session = Arc::clone(self.session);
+            Entry::Made { id, responses, send_stream } => {
                 if let Some(explain) = self.call.explain {
-                    session.explain_sent(explain, self.parts().len() as u64, self.copied_before);
+                    let len = self.parts().len() as u64;
+                    self.session.explain_sent(explain, len, self.copied_before);
                 }
-                let guard = CallGuard::new(id, Arc::clone(&session) as _, permit);
-                Ok(Started { guard, answer, send_stream, io: session })
+                let guard = CallGuard::new(id, Arc::clone(self.session));
+                Ok(Started { guard, responses, send_stream })
             }
             Entry::Refused(status) => Err(status),
-            Entry::None => Err(Status::internal("the transport has sent a request unwritten")),
+            Entry::None | Entry::Full => {
+                Err(Status::internal("the transport has sent a request unwritten"))
+            }
         }
     }
 
@@ -166,38 +181,37 @@ impl<'a> Request<'a> {
         match std::mem::replace(&mut self.entry, Entry::None) {
             Entry::Refused(status) => return status,
             // It was written and not sent: no answer will take it out of the table.
-            Entry::Made { id, .. } => drop(self.session.finish(id)),
-            Entry::None => {}
+            Entry::Made { id, .. } => self.session.finish(id),
+            Entry::None | Entry::Full => {}
         }
         self.session.unsendable(error)
     }
 
     /// Enters the call into the table.
-    fn enter(&mut self) -> Result<(), Status> {
+    fn enter(&mut self) -> Result<(), Entry> {
         // The clock is looked at only where the call has a deadline.
         let timed = self.call.deadline.map(|limit| (limit, Instant::now()));
         if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
-            return Err(limit.exceeded());
+            return Err(Entry::Refused(limit.exceeded()));
         }
         let (session, kind) = (self.session, self.call.method.kind());
         let is_uploading = matches!(kind, CallKind::ClientStreaming | CallKind::Streaming);
         let send_stream = is_uploading
             .then(|| Arc::new(SendStream::new(session.core.settled.peer_limits.window())));
-        let (route, answer) = match kind {
-            CallKind::Unary | CallKind::ClientStreaming => {
-                let (sender, receiver) = oneshot::channel();
-                (Route::Reply(sender), Answer::Reply(receiver))
-            }
-            CallKind::ServerStreaming | CallKind::Streaming => {
-                let recv_stream = Arc::new(session.responses());
-                (Route::Stream(Arc::clone(&recv_stream)), Answer::Stream(recv_stream))
-            }
-        };
+        let has_responses = matches!(kind, CallKind::ServerStreaming | CallKind::Streaming);
+        let responses = has_responses.then(|| Arc::new(session.responses()));
+        let route = responses.clone().map_or(Route::Waiting(None), Route::Stream);
         // The phase and the table in one lock section: a session that closes in between would not
         // see this call.
         let mut state = session.state();
         if let Some(status) = state.phase.refusal(&session.server) {
-            return Err(status);
+            return Err(Entry::Refused(status));
+        }
+        match self.place.take() {
+            Some(place) => place.leave_to_call(&mut state.calls),
+            // While callers wait, there is none.
+            None if !state.calls.has_room() => return Err(Entry::Full),
+            None => {}
         }
         let explain = self.call.explain.cloned();
         let method = self.call.method.descriptor();
@@ -206,15 +220,15 @@ impl<'a> Request<'a> {
         drop(state);
         self.header.call = id;
         self.header.argument = timed.map_or(0, |(limit, now)| limit.deadline().to_wire(now));
-        self.entry = Entry::Made { id, answer, send_stream };
+        self.entry = Entry::Made { id, responses, send_stream };
         Ok(())
     }
 
     fn write(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
         match self.enter() {
             Ok(()) => self.parts().write_head(head),
-            Err(status) => {
-                self.entry = Entry::Refused(status);
+            Err(entry) => {
+                self.entry = entry;
                 Err(Withdrawn)
             }
         }
@@ -246,7 +260,7 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         // Dropped between writing and sending: no answer will take the call out of the table.
         if let Entry::Made { id, .. } = self.entry {
-            drop(self.session.finish(id));
+            self.session.finish(id);
         }
     }
 }

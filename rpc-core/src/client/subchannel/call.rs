@@ -11,7 +11,6 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, Either};
@@ -28,7 +27,9 @@ use crate::client::call::reply::{download, headers};
 use crate::client::call::rules::within;
 use crate::client::call::{RequestStream, Sent};
 use crate::client::connection::Reply;
-use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply, Outgoing, Started};
+use crate::client::{
+    Call, ClientReply, Connection as _, EncodedBody, EncodedCall, EncodedReply, Outgoing, Started,
+};
 use crate::payload::encode::Encode;
 use crate::stream::StreamPart;
 use crate::{CallKind, Deadline, Explain, NotExecuted, Readiness};
@@ -103,8 +104,25 @@ where
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, explain, message };
             let made = {
-                let made = pin!(subchannel.make(&call, stream, (begun, &mut *meter), shared));
-                within(deadline, made).await
+                let mut path =
+                    SessionPath::new(subchannel, &call, stream, (begun, &mut *meter), shared);
+                // Most calls wait for their reply and for nothing else. They are made here, since
+                // each future around them would move the reply once more.
+                if path.is_simple() {
+                    path.rest = Some(match path.begin() {
+                        Ok(StartAttempt::Started(mut started)) => {
+                            path.follow(&started);
+                            let reply = started.reply().await;
+                            Rest::Answer(path.answered(&started, reply))
+                        }
+                        Ok(StartAttempt::Waits { left }) => Rest::Start { left },
+                        Err(status) => Rest::Answer(Answered::Ended(Err(status))),
+                    });
+                }
+                match path.rest {
+                    Some(Rest::Answer(Answered::Ended(Ok(reply)))) => Ok(reply),
+                    _ => within(deadline, pin!(drive(path))).await,
+                }
             };
             // Before the log: a subscriber that blocks is not a part of the call.
             meter.finish(&made);
@@ -129,6 +147,24 @@ enum Answered {
     Inflating(BoxFuture<'static, Result<ClientReply, Status>>),
 }
 
+impl Answered {
+    async fn result(self) -> Result<ClientReply, Status> {
+        match self {
+            Self::Ended(result) => result,
+            Self::Inflating(inflating) => inflating.await,
+        }
+    }
+}
+
+/// The rest of an attempt that was begun.
+enum Rest {
+    /// The start, which may meet so many closed connections.
+    Start {
+        left: u32,
+    },
+    Answer(Answered),
+}
+
 /// Attempts over the sessions of one server.
 struct SessionPath<'a> {
     subchannel: &'a Subchannel,
@@ -137,8 +173,64 @@ struct SessionPath<'a> {
     begun: &'a Begun,
     meter: &'a mut CallMeter,
     attempts: LevelAttempts<'a>,
+    /// The rest of the first attempt, if it was begun before there was a loop of them.
+    rest: Option<Rest>,
     /// Set once the attempt has a connection.
     is_started: bool,
+}
+
+impl<'a> SessionPath<'a> {
+    #[inline]
+    fn new(
+        subchannel: &'a Subchannel,
+        call: &'a Outgoing<'a>,
+        stream: Option<&'a mut (dyn RequestStream + 'static)>,
+        (begun, meter): (&'a Begun, &'a mut CallMeter),
+        shared: Option<&'a SharedAttempts>,
+    ) -> Self {
+        let is_repeatable = call.message.is_some();
+        let attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
+        let (rest, is_started) = (None, false);
+        Self { subchannel, call, stream, begun, meter, attempts, rest, is_started }
+    }
+
+    /// Returns true if an attempt waits for its reply and for nothing else, once it is started.
+    fn is_simple(&self) -> bool {
+        let Outgoing { method, deadline, explain, .. } = self.call;
+        deadline.is_none() && explain.is_none() && method.kind() == CallKind::Unary
+    }
+
+    /// Begins an attempt.
+    #[inline]
+    fn begin(&mut self) -> Result<StartAttempt, Status> {
+        self.is_started = false;
+        self.meter.start_attempt(|| self.call.message.map_or(0, Encode::len));
+        if let Some(explain) = self.call.explain {
+            explain.begin_attempt(&self.subchannel.manager.address());
+        }
+        self.subchannel.try_start(self.call)
+    }
+
+    #[inline]
+    fn follow(&mut self, started: &Started) {
+        self.is_started = true;
+        self.meter.follow(started);
+    }
+
+    /// Takes the reply to an attempt that is answered by one message.
+    #[inline]
+    fn answered(&mut self, started: &Started, reply: Result<Reply, Status>) -> Answered {
+        // Before the status is looked at: a failure has arrived, too.
+        if let Some(explain) = self.call.explain {
+            explain.received();
+        }
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(status) => return Answered::Ended(Err(status)),
+        };
+        self.meter.receive(reply.message.len());
+        self.subchannel.answered(started, reply, self.call, self.begun)
+    }
 }
 
 impl AttemptPath for SessionPath<'_> {
@@ -149,34 +241,24 @@ impl AttemptPath for SessionPath<'_> {
     fn attempt(&mut self) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         async move {
             let (subchannel, call, begun) = (self.subchannel, self.call, self.begun);
-            self.is_started = false;
-            self.meter.start_attempt(|| call.message.map_or(0, Encode::len));
-            if let Some(explain) = call.explain {
-                explain.begin_attempt(&subchannel.manager.address());
-            }
-            let mut started = match subchannel.try_start(call)? {
+            let start = match self.rest.take() {
+                None => self.begin()?,
+                Some(Rest::Start { left }) => StartAttempt::Waits { left },
+                Some(Rest::Answer(answered)) => return answered.result().await,
+            };
+            let mut started = match start {
                 StartAttempt::Started(started) => started,
                 // In memory of its own: most calls find a connection that takes them.
                 StartAttempt::Waits { left } => Box::pin(subchannel.start(call, left)).await?,
             };
-            self.is_started = true;
-            self.meter.follow(&started);
+            self.follow(&started);
             // Dropped with the answer to a client stream, which stops the upload: a server that
             // answers early wants no more requests.
             let upload = self.stream.as_mut().and_then(|stream| stream.start(&started, *call));
             match call.method.kind() {
                 CallKind::Unary | CallKind::ClientStreaming => {
                     let reply = started.reply().await;
-                    // Before `?`: a failure has arrived, too.
-                    if let Some(explain) = call.explain {
-                        explain.received();
-                    }
-                    let reply = reply?;
-                    self.meter.receive(reply.message.len());
-                    let answered = match subchannel.answered(&started, reply, call, begun) {
-                        Answered::Ended(result) => result,
-                        Answered::Inflating(inflating) => inflating.await,
-                    };
+                    let answered = self.answered(&started, reply).result().await;
                     match call.explain {
                         None => answered,
                         Some(explain) => without_server_times(explain, answered),
@@ -225,20 +307,6 @@ fn without_server_times(
 }
 
 impl Subchannel {
-    /// Makes a call, again if it may be retried, until its first answer.
-    fn make<'a>(
-        &'a self,
-        call: &'a Outgoing<'a>,
-        stream: Option<&'a mut (dyn RequestStream + 'static)>,
-        (begun, meter): (&'a Begun, &'a mut CallMeter),
-        shared: Option<&'a SharedAttempts>,
-    ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
-        let is_repeatable = call.message.is_some();
-        let attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
-        let (subchannel, is_started) = (self, false);
-        drive(SessionPath { subchannel, call, stream, begun, meter, attempts, is_started })
-    }
-
     /// Turns a session's answer into a reply of one message.
     fn answered(
         &self,
@@ -251,7 +319,7 @@ impl Subchannel {
         if !reply.is_deflated {
             return Answered::Ended(ClientReply::from_message(reply, limit, log));
         }
-        let (io, receiving) = (Arc::clone(&started.io), begun.receiving(call.method));
+        let (io, receiving) = (started.io(), begun.receiving(call.method));
         Answered::Inflating(Box::pin(async move {
             ClientReply::from_message(reply.inflated(&*io, receiving).await?, limit, log)
         }))
@@ -265,7 +333,7 @@ impl Subchannel {
             return Ok(StartAttempt::Waits { left: ATTEMPTS_MAX });
         };
         let session = connection.into_session()?;
-        match Arc::clone(&session).try_start(*call) {
+        match session.try_start(call) {
             Ok(Some(started)) => Ok(StartAttempt::Started(started)),
             Ok(None) => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX }),
             // The connection stopped taking calls between the look and the start. It counts as one
@@ -287,9 +355,9 @@ impl Subchannel {
             };
             let session = connection.into_session()?;
             // Without a wait first: the boxed future of a wait is an allocation.
-            let started = match Arc::clone(&session).try_start(*call) {
+            let started = match session.try_start(call) {
                 Ok(Some(started)) => return Ok(started),
-                Ok(None) => Arc::clone(&session).start(*call).await,
+                Ok(None) => Box::pin(session.start_call(call)).await,
                 Err(status) => Err(status),
             };
             match started {
