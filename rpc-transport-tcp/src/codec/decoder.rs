@@ -280,11 +280,8 @@ impl Decoder {
     }
 
     fn single(&mut self, header: RecordHeader) -> Option<DecoderEvent> {
-        if self.buffer.bytes().len() < RECORD_HEADER_LEN + header.len {
-            return None;
-        }
-        self.buffer.skip(RECORD_HEADER_LEN);
-        Some(DecoderEvent::Frame { frame: self.buffer.take(header.len), delivery: Delivery::Whole })
+        let frame = self.buffer.take(RECORD_HEADER_LEN, header.len)?;
+        Some(DecoderEvent::Frame { frame, delivery: Delivery::Whole })
     }
 
     fn ack(&mut self) -> Option<DecoderEvent> {
@@ -386,7 +383,7 @@ impl Decoder {
     }
 
     fn peek<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.buffer.bytes().get(at..)?.first_chunk().copied()
+        self.buffer.bytes().get(at..at + N)?.first_chunk().copied()
     }
 }
 

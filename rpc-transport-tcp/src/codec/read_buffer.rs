@@ -99,11 +99,14 @@ impl ReadBuffer {
         self.unread.start += len;
     }
 
-    /// Takes the first `len` unread bytes as a frame. The buffer must hold that many.
-    pub(crate) fn take(&mut self, len: usize) -> Bytes {
+    /// Takes `len` bytes behind the first `before` unread ones, which are dropped, as a frame.
+    /// `None` if they are not all there.
+    pub(crate) fn take(&mut self, before: usize, len: usize) -> Option<Bytes> {
+        let frame = self.bytes().get(before..before + len)?;
         let frame = if len < ALIASED_LEN_MIN {
+            let frame = self.pool.copy(frame);
             self.copied_bytes += len as u64;
-            self.pool.copy(&self.bytes()[..len])
+            frame
         } else {
             // Freezing makes the memory read-only. The next read then takes other memory.
             let bytes = match self.memory.take() {
@@ -111,12 +114,13 @@ impl ReadBuffer {
                 Some(Memory::Shared(bytes)) => bytes,
                 None => Bytes::new(),
             };
-            let frame = bytes.slice(self.unread.start..self.unread.start + len);
+            let start = self.unread.start + before;
+            let frame = bytes.slice(start..start + len);
             self.memory = Some(Memory::Shared(bytes));
             frame
         };
-        self.skip(len);
-        frame
+        self.skip(before + len);
+        Some(frame)
     }
 
     /// Copies as many unread bytes to `to` as fit. Returns their number.
@@ -184,7 +188,7 @@ mod tests {
         let read_first = numbered(60_000);
         let mut buffer = filled_buffer(&read_first);
         let address = buffer.bytes().as_ptr();
-        let frames = [buffer.take(20_000), buffer.take(100), buffer.take(30_000)];
+        let frames = [20_000, 100, 30_000].map(|len| buffer.take(0, len).unwrap());
         assert_eq!(frames[0].as_ptr(), address);
         assert_eq!(frames[2].as_ptr(), address.wrapping_add(20_100));
         assert_eq!(buffer.take_copied_bytes(), 100);
@@ -199,7 +203,7 @@ mod tests {
     fn short_frames_are_copied_out_of_the_buffer() {
         let mut buffer = filled_buffer(&numbered(20_000));
         let address = buffer.bytes().as_ptr();
-        let frame = buffer.take(ALIASED_LEN_MIN - 1);
+        let frame = buffer.take(0, ALIASED_LEN_MIN - 1).unwrap();
         assert_ne!(frame.as_ptr(), address);
         assert_eq!(frame, numbered(ALIASED_LEN_MIN - 1));
         read(&mut buffer, &[1]);
@@ -214,12 +218,12 @@ mod tests {
             [CAPACITY, CAPACITY, CAPACITY / 2].map(|len| ReadBuffer::new(pool.clone(), len));
         read(&mut first, &[1]);
         let address = first.bytes().as_ptr();
-        assert_eq!(first.take(1)[..], [1]);
+        assert_eq!(first.take(0, 1).unwrap()[..], [1]);
         first.release_if_empty();
         assert_eq!(first.bytes(), []);
         read(&mut second, &[2]);
         assert_eq!(second.bytes().as_ptr(), address);
-        assert_eq!(second.take(1)[..], [2]);
+        assert_eq!(second.take(0, 1).unwrap()[..], [2]);
         second.release_if_empty();
         // It is of another length, and goes back to its pool.
         read(&mut third, &[3]);
@@ -234,7 +238,7 @@ mod tests {
         let mut buffer = ReadBuffer::new(pool.clone(), CAPACITY);
         read(&mut buffer, &numbered(20_000));
         let address = buffer.bytes().as_ptr();
-        let frame = buffer.take(20_000);
+        let frame = buffer.take(0, 20_000).unwrap();
         buffer.release_if_empty();
         assert_ne!(pool.take(CAPACITY).as_ptr(), address);
         drop(frame);
@@ -247,12 +251,24 @@ mod tests {
         let mut buffer = filled_buffer(&numbered(CAPACITY - 5));
         assert_eq!(buffer.spare_capacity(usize::MAX).len(), 5);
         assert_eq!(buffer.spare_capacity(3).len(), 3);
-        drop(buffer.take(20_000));
+        drop(buffer.take(0, 20_000).unwrap());
         assert_eq!(buffer.spare_capacity(usize::MAX).len(), 20_005);
         buffer.skip(CAPACITY - 20_005);
         assert_eq!(buffer.spare_capacity(usize::MAX).len(), CAPACITY);
         assert!(buffer.is_empty());
     }
+
+    #[test]
+    fn a_frame_is_taken_when_it_is_whole() {
+        let mut buffer = filled_buffer(&numbered(20_100));
+        assert_eq!(buffer.take(100, 20_001), None);
+        assert_eq!(buffer.bytes().len(), 20_100, "nothing is dropped");
+        assert_eq!(buffer.take(100, 20_000).unwrap(), numbered(20_100)[100..]);
+        read(&mut buffer, &numbered(8));
+        assert_eq!((buffer.take(3, 6), buffer.take(3, 4).unwrap()[..].len()), (None, 4));
+        assert_eq!(buffer.bytes(), &numbered(8)[7..]);
+    }
+
     #[test]
     fn copied_bytes_are_counted() {
         let mut buffer = filled_buffer(&numbered(100));
