@@ -1,5 +1,7 @@
 //! The rows, one after the other.
 
+use farcall::Rdma;
+
 use super::conduct::show;
 use super::far_host::is_first;
 use super::lab::{Lab, be_far_host};
@@ -27,11 +29,23 @@ pub fn list() {
 /// Returns an error if the machine is not the virtual one, or has not what it takes.
 pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
     check(selection)?;
-    Ok(show_all(&mut Lab::on_one_host()?, |row| match row.scene {
+    let mut lab = Lab::on_one_host()?;
+    let defect = read_defect()?;
+    if let Some(defect) = &defect {
+        println!("the devices are not trusted: {defect}\n");
+    }
+    Ok(show_all(&mut lab, |row| match row.scene {
         _ if !is_chosen(selection, row) => None,
         Scene::TwoHosts(_) => None,
+        Scene::Here(plan) if defect.is_some() => Some(Scene::Here(plan.with_defect())),
         scene => Some(scene),
     }))
+}
+
+/// Why READs of this machine's devices are not trusted.
+fn read_defect() -> Result<Option<String>, RigError> {
+    let devices = Rdma::default().survey().map_err(|error| RigError::Missing(error.to_string()))?;
+    Ok(devices.into_iter().find_map(|device| device.read_defect))
 }
 
 /// Shows the rows of two machines: the first one serves and does what it is told, the second one

@@ -60,6 +60,16 @@ impl Plan {
         Self { fault, hold, tcp: rule, auto: rule, rdma: rule, evidence: &[] }
     }
 
+    /// The same for a device whose driver loses messages that the network delays or loses. By
+    /// default farcall takes no such device. Where it is told to, a connection over RDMA ends as it
+    /// does when the path is gone; no byte is wrong all the same.
+    pub(super) fn with_defect(self) -> Self {
+        match self.fault {
+            Fault::Netem(_) => Self { auto: MOVED, rdma: DEFECTIVE, ..self },
+            _ => self,
+        }
+    }
+
     const fn showing(self, evidence: &'static [(Counter, u64)]) -> Self {
         Self { evidence, ..self }
     }
@@ -108,6 +118,9 @@ const MOVED: Rule = Rule {
     again: seconds(6),
     home: seconds(40),
 };
+
+/// A path that ends, again and again, for as long as the network does that to it.
+const DEFECTIVE: Rule = Rule { fails: Fails::May, ..SILENT };
 
 /// All rows, in the order in which they are shown.
 pub(super) const ROWS: &[Row] = &[
