@@ -90,19 +90,30 @@ impl Comparison {
         Part::new(goal, self.ratios(to, metric)?, self.medians())
     }
 
+    /// The part of a figure that is the ratio of the side called `of` to the one called `to`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such side.
+    pub fn ratio_of(&self, of: &str, goal: &PartGoal, to: &str, metric: Metric) -> Result<Part> {
+        let measured = ratios(&self.values(of, metric)?, &self.values(to, metric)?);
+        Part::new(goal, measured, self.medians())
+    }
+
     /// The ratios of the first side to the one called `to`, round by round.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such side.
     pub fn ratios(&self, to: &str, metric: Metric) -> Result<Vec<f64>> {
-        let values = |samples: &[Sample]| -> Vec<f64> {
-            samples.iter().map(|sample| metric.of(sample)).collect()
-        };
-        let (_, ours) = self.sides.first().context("a comparison without sides")?;
-        let theirs = self.sides.iter().find(|(name, _)| name == to);
-        let (_, theirs) = theirs.with_context(|| format!("{to} was not measured"))?;
-        Ok(ratios(&values(ours), &values(theirs)))
+        let (first, _) = self.sides.first().context("a comparison without sides")?;
+        Ok(ratios(&self.values(first, metric)?, &self.values(to, metric)?))
+    }
+
+    fn values(&self, side: &str, metric: Metric) -> Result<Vec<f64>> {
+        let measured = self.sides.iter().find(|(name, _)| name == side);
+        let (_, samples) = measured.with_context(|| format!("{side} was not measured"))?;
+        Ok(samples.iter().map(|sample| metric.of(sample)).collect())
     }
 
     /// The medians of everything that was measured of each side.

@@ -1,14 +1,17 @@
 //! farcall, over any of its transports.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
+use std::{future, io, thread};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
 use farcall::{Channel, ConnectionInfo, Limits, Rdma, RdmaConfig, Server};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::certificates::Certificates;
@@ -57,6 +60,10 @@ pub struct FarcallOptions {
     /// A folder with `ca.pem`, `server.pem` and `server.key`: TLS on TCP.
     #[arg(long)]
     pub tls: Option<PathBuf>,
+    /// Runtimes of one thread each that a server's connections, or a client's callers and their
+    /// connections, are shared out to; 0 for the runtime of the process alone.
+    #[arg(long, default_value_t = 0)]
+    pub cores: u32,
 }
 
 /// The memory of an upload.
@@ -109,6 +116,7 @@ pub struct Farcall {
     patient: bool,
     payload: PayloadKind,
     certificates: Option<Certificates>,
+    cores: u32,
     server: OnceLock<Server>,
 }
 
@@ -117,9 +125,9 @@ impl Farcall {
     #[must_use]
     pub fn new(options: &FarcallOptions) -> Self {
         let certificates = options.tls.as_deref().map(Certificates::at);
-        let FarcallOptions { lent, patient, payload, .. } = *options;
+        let FarcallOptions { lent, patient, payload, cores, .. } = *options;
         let server = OnceLock::new();
-        Self { rdma: options.rdma(), lent, patient, payload, certificates, server }
+        Self { rdma: options.rdma(), lent, patient, payload, certificates, cores, server }
     }
 
     /// Returns the TLS settings of its clients.
@@ -163,7 +171,7 @@ impl Subject for Farcall {
 
     async fn serve(&self, address: &str) -> Result<String> {
         let service = Service::default().with_lent_memory(self.lent);
-        let mut builder = Server::builder().limits(limits()).rdma(&self.rdma);
+        let mut builder = Server::builder().limits(limits()).rdma(&self.rdma).cores(self.cores);
         if let Some(tls) = self.server_tls()? {
             builder = builder.tls(&tls);
         }
@@ -191,6 +199,7 @@ impl Subject for Farcall {
 
     async fn connect(&self, address: &str) -> Result<FarcallClient> {
         let mut builder = Channel::builder(address)?.limits(limits()).rdma(&self.rdma);
+        builder = builder.per_runtime(self.cores > 0);
         if let Some(tls) = self.client_tls()? {
             builder = builder.tls(&tls);
         }
@@ -200,7 +209,8 @@ impl Subject for Farcall {
         let channel =
             builder.connect().await.with_context(|| format!("connecting to {address}"))?;
         let stub = BenchStub::new(channel.clone());
-        Ok(FarcallClient { stub, channel, lent: self.lent, payload: self.payload })
+        let cores = (self.cores > 0).then(|| Cores::start(self.cores)).transpose()?;
+        Ok(FarcallClient { stub, channel, lent: self.lent, payload: self.payload, cores })
     }
 
     fn counts(&self, connections: &[FarcallClient]) -> Counts {
@@ -230,6 +240,39 @@ pub struct FarcallClient {
     stub: BenchStub<Channel>,
     lent: bool,
     payload: PayloadKind,
+    /// The runtimes of its callers, where they are not the one of the process.
+    cores: Option<Arc<Cores>>,
+}
+
+/// Runtimes of one thread each, until the process ends.
+#[derive(Debug)]
+struct Cores {
+    runtimes: Vec<Handle>,
+    next: AtomicUsize,
+}
+
+impl Cores {
+    fn start(count: u32) -> Result<Arc<Self>> {
+        let count = count as usize;
+        let (handles, started) = mpsc::channel();
+        thread::spawn(move || {
+            farcall::per_core(count, |_| {
+                let sent = handles.send(Handle::current());
+                async move {
+                    sent.map_err(io::Error::other)?;
+                    future::pending::<io::Result<()>>().await
+                }
+            })
+        });
+        let runtimes: Vec<_> = started.into_iter().take(count).collect();
+        ensure!(runtimes.len() == count, "{} of {count} runtimes start", runtimes.len());
+        Ok(Arc::new(Self { runtimes, next: AtomicUsize::new(0) }))
+    }
+
+    /// Returns the runtimes one after another.
+    fn next(&self) -> &Handle {
+        &self.runtimes[self.next.fetch_add(1, Ordering::Relaxed) % self.runtimes.len()]
+    }
 }
 
 impl FarcallClient {
@@ -277,13 +320,17 @@ impl Client for FarcallClient {
         let mut messages = self.stub.feed(Wanted { len: len as u64 }).await?.into_inner();
         while quota.wants_message() {
             let message = messages.message().await?.context("the stream ended")?;
-            anyhow::ensure!(message.data.len() == len, "a message of another length");
+            ensure!(message.data.len() == len, "a message of another length");
             quota.add(1);
         }
         Ok(())
     }
 
     fn spawn(caller: Caller<Self>) -> JoinHandle<Result<Tally>> {
-        tokio::spawn(caller.run())
+        let runtime = caller.client().ok().and_then(|client| client.cores.clone());
+        match runtime {
+            Some(cores) => cores.next().spawn(caller.run()),
+            None => tokio::spawn(caller.run()),
+        }
     }
 }

@@ -76,16 +76,22 @@ pub(super) fn stream(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     Ok(vec![compared.ratio(&goal.parts[0], "tonic", Metric::Rate)?])
 }
 
-/// T10: what threads cost that take calls from each other.
+/// T10: what threads cost: those of one runtime, which take calls from each other, and those that
+/// have a runtime each.
 pub(super) fn threads(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     let load = Load::new(Operation::Echo, SMALL, bench.effort.span()).with_in_flight(64);
-    let one = "farcall, a thread a process";
+    let (one, each) = ("farcall, a thread a process", "farcall, a runtime a core");
+    let shared = Setting::free();
+    let cores = shared.threads.to_string();
+    let per_core = bench.farcall(LOOPBACK).named(each).with_arguments(&["--cores", &cores]);
     let sides = [
-        (bench.farcall(LOOPBACK), Setting::free()),
-        (bench.farcall(LOOPBACK).named(one), Setting::free().with_threads(0)),
+        (bench.farcall(LOOPBACK), shared),
+        (per_core, shared.with_threads(0)),
+        (bench.farcall(LOOPBACK).named(one), shared.with_threads(0)),
     ];
     let compared = Comparison::measure_each(&sides, &load, &bench.effort)?;
-    Ok(vec![compared.ratio(&goal.parts[0], one, Metric::CpuPerCall)?])
+    let parts = goal.parts.iter().zip([sides[0].0.name(), each]);
+    parts.map(|(part, side)| compared.ratio_of(side, part, one, Metric::CpuPerCall)).collect()
 }
 
 /// T11: a stream of small messages, beside the least that a multiplexer does.

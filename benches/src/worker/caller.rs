@@ -49,7 +49,8 @@ impl<C: Client> Caller<C> {
         Self { clients, next: 0, load, payload, quota }
     }
 
-    fn client(&self) -> Result<&C> {
+    /// The connection to use next.
+    pub(crate) fn client(&self) -> Result<&C> {
         self.clients.get(self.next).context("a caller without a connection")
     }
 
