@@ -64,7 +64,7 @@ impl State {
         self.phase.draining().is_some() && self.calls.in_flight_count() == 0
     }
 
-    /// Ends a call with a status of this side. Nothing is told to the server.
+    /// Ends a call with a status of this side. It sends the server nothing.
     fn fail(&mut self, id: u64, status: Status) -> Option<Ended> {
         match &self.calls.value(id)?.route {
             Route::Stream(_) => match self.calls.finish(id)?.route {

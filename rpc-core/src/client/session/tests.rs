@@ -23,41 +23,78 @@ use crate::wire::hello::Hello;
 use crate::wire::{FrameHeader, FrameKind};
 use crate::{CallKind, Idempotency, MethodDescriptor, Readiness};
 
-/// A transport that has ended without reporting it.
-#[derive(Debug)]
-struct Cut {
-    /// True if it finds memory first, and lets a frame write itself.
-    writes: bool,
+/// A transport that remembers what it takes.
+#[derive(Debug, Clone)]
+struct Link {
+    takes: Takes,
+    taken: Arc<Mutex<Vec<Taken>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// It has ended without reporting it.
+    Nothing,
+    /// The same, and it finds memory first, and lets a frame write itself.
+    Memory,
+    Everything,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Frame(FrameKind, u64),
+    Close,
+}
+
+impl Link {
+    fn new(takes: Takes) -> Self {
+        Self { takes, taken: Arc::default() }
+    }
+
+    fn taken(&self) -> Vec<Taken> {
+        std::mem::take(&mut *self.taken.lock().unwrap())
+    }
+
+    fn take(&self, frame: &[u8]) -> Result<(), TransportError> {
+        if self.takes != Takes::Everything {
+            return Err(cut());
+        }
+        let header = FrameHeader::parse(frame).unwrap();
+        self.taken.lock().unwrap().push(Taken::Frame(header.kind, header.call));
+        Ok(())
+    }
 }
 
 fn cut() -> TransportError {
     TransportError::Closed { reason: CloseReason::Failed("it is cut".into()) }
 }
 
-impl Transport for Cut {
+impl Transport for Link {
     fn name(&self) -> &'static str {
-        "cut"
+        "link"
     }
 
     fn start(&self, _: Arc<dyn Handler>) {}
 
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
         let mut memory = vec![0; frame.len()];
-        if self.writes {
-            frame.write(&mut memory)?;
+        if self.takes == Takes::Nothing {
+            return Err(cut());
         }
-        Err(cut())
+        frame.write(&mut memory)?;
+        self.take(&memory).map(|()| true)
     }
 
     fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async { self.try_send(frame).map(drop) })
     }
 
-    fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {
-        Err(cut())
+    fn send_control(&self, frame: [u8; HEADER_LEN]) -> Result<(), TransportError> {
+        self.take(&frame)
     }
 
-    fn close(&self) {}
+    fn close(&self) {
+        self.taken.lock().unwrap().push(Taken::Close);
+    }
 
     fn abort(&self, _: CloseReason) {}
 
@@ -110,7 +147,7 @@ fn session_of(transport: impl Transport + 'static, calls_max: u32) -> Arc<Sessio
 /// Otherwise a call whose stream finds the end is not marked as one that may have been executed.
 #[tokio::test]
 async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
-    let session = session(Cut { writes: false });
+    let session = session(Link::new(Takes::Nothing));
     let header = FrameHeader::bare(FrameKind::Messages, 1);
     let mut parts = crate::transport::frames::Parts { header, block: &[], message: None };
     assert!(session.is_open() && session.closed().is_none());
@@ -124,8 +161,8 @@ async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
 async fn a_request_that_was_written_and_not_sent_is_in_no_table() {
     let (message, metadata) = (Split::new((), None), MetadataMap::new());
     let call = Outgoing { message: Some(&message), ..call(&metadata) };
-    for writes in [false, true] {
-        let session = session(Cut { writes });
+    for takes in [Takes::Nothing, Takes::Memory] {
+        let session = session(Link::new(takes));
         let refused = session.try_start(&call).unwrap_err();
         let waited = session.start_call(&call).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
@@ -138,7 +175,7 @@ async fn a_request_that_was_written_and_not_sent_is_in_no_table() {
 /// it may not; and a message whose encoding panics.
 #[tokio::test]
 async fn a_request_dropped_after_writing_is_in_no_table() {
-    let (session, metadata) = (session(Cut { writes: true }), MetadataMap::new());
+    let (session, metadata) = (session(Link::new(Takes::Memory)), MetadataMap::new());
     let call = call(&metadata);
     let mut request = Request::new(&session, &call, None).unwrap();
     let frame = request.frame();
@@ -147,61 +184,6 @@ async fn a_request_dropped_after_writing_is_in_no_table() {
     assert_eq!(session.info().calls_in_flight, 1);
     drop(request);
     assert_eq!(session.info().calls_in_flight, 0);
-}
-
-/// A transport that takes everything, and remembers it.
-#[derive(Debug, Clone, Default)]
-struct Open(Arc<Mutex<Vec<Taken>>>);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    Frame(FrameKind, u64),
-    Close,
-}
-
-impl Open {
-    fn taken(&self) -> Vec<Taken> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-
-    fn take(&self, frame: &[u8]) {
-        let header = FrameHeader::parse(frame).unwrap();
-        self.0.lock().unwrap().push(Taken::Frame(header.kind, header.call));
-    }
-}
-
-impl Transport for Open {
-    fn name(&self) -> &'static str {
-        "open"
-    }
-
-    fn start(&self, _: Arc<dyn Handler>) {}
-
-    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
-        let mut memory = vec![0; frame.len()];
-        frame.write(&mut memory)?;
-        self.take(&memory);
-        Ok(true)
-    }
-
-    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async { self.try_send(frame).map(drop) })
-    }
-
-    fn send_control(&self, frame: [u8; HEADER_LEN]) -> Result<(), TransportError> {
-        self.take(&frame);
-        Ok(())
-    }
-
-    fn close(&self) {
-        self.0.lock().unwrap().push(Taken::Close);
-    }
-
-    fn abort(&self, _: CloseReason) {}
-
-    fn stats(&self) -> TransportStats {
-        TransportStats::default()
-    }
 }
 
 impl Session {
@@ -221,7 +203,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 /// The caller may be polled late: the answer is its own, whatever becomes of the connection.
 #[tokio::test]
 async fn an_answer_outlives_the_drained_connection() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session(transport.clone());
     let call = call(&metadata);
     let mut started = session.try_start(&call).unwrap().unwrap();
@@ -241,7 +223,7 @@ async fn an_answer_outlives_the_drained_connection() {
 
 #[tokio::test]
 async fn an_answer_that_no_caller_takes_is_dropped() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session(transport.clone());
     let call = call(&metadata);
     let mut ids = Vec::new();
@@ -258,7 +240,7 @@ async fn an_answer_that_no_caller_takes_is_dropped() {
 
 #[tokio::test]
 async fn every_call_in_flight_hears_of_the_end() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session(transport.clone());
     let call = call(&metadata);
     let mut started: Vec<_> = (0..3).map(|_| session.try_start(&call).unwrap().unwrap()).collect();
@@ -272,7 +254,7 @@ async fn every_call_in_flight_hears_of_the_end() {
 /// The server ends the connection of a client that exceeds its limit.
 #[tokio::test]
 async fn a_place_is_free_when_the_server_knows_that_it_is() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session_of(transport.clone(), 1);
     let call = call(&metadata);
     let first = session.try_start(&call).unwrap().unwrap();
@@ -301,7 +283,7 @@ async fn a_place_is_free_when_the_server_knows_that_it_is() {
 /// In the order in which they came, those that have gone left out.
 #[tokio::test]
 async fn callers_that_wait_are_given_places_in_order() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session_of(transport.clone(), 2);
     let call = call(&metadata);
     let started = || session.try_start(&call).unwrap().unwrap();
@@ -330,7 +312,7 @@ async fn callers_that_wait_are_given_places_in_order() {
 /// A caller may have its future, and not poll it.
 #[tokio::test]
 async fn a_caller_that_is_not_polled_keeps_one_place() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session_of(transport.clone(), 2);
     let call = call(&metadata);
     let running = [(); 2].map(|()| session.try_start(&call).unwrap().unwrap());
@@ -347,7 +329,7 @@ async fn a_caller_that_is_not_polled_keeps_one_place() {
 
 #[tokio::test]
 async fn callers_that_wait_hear_of_the_end() {
-    let (transport, metadata) = (Open::default(), MetadataMap::new());
+    let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
     let session = session_of(transport.clone(), 1);
     let call = call(&metadata);
     let _running = session.try_start(&call).unwrap().unwrap();
@@ -367,7 +349,7 @@ fn no_place_is_lost() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let steps = prop::collection::vec((0u8..5, any::<usize>()), 0..120);
     proptest!(|(steps in steps, max in 1u32..4)| runtime.block_on(async {
-        let (transport, metadata) = (Open::default(), MetadataMap::new());
+        let (transport, metadata) = (Link::new(Takes::Everything), MetadataMap::new());
         let session = session_of(transport, max);
         let call = call(&metadata);
         let (mut running, mut waiting) = (Vec::new(), Vec::new());
@@ -401,7 +383,7 @@ fn no_place_is_lost() {
 /// The connection may end, and answer it with that, before the transport has failed to send it.
 #[tokio::test]
 async fn a_request_dropped_after_the_end_leaves_no_answer() {
-    let (session, metadata) = (session(Cut { writes: true }), MetadataMap::new());
+    let (session, metadata) = (session(Link::new(Takes::Memory)), MetadataMap::new());
     let call = call(&metadata);
     let mut request = Request::new(&session, &call, None).unwrap();
     let frame = request.frame();
@@ -426,7 +408,7 @@ static OF_VECTORS: MethodDescriptor = with_detach(
 /// Without them, no transport receives a vector into memory of its own.
 #[tokio::test]
 async fn an_announced_response_has_the_accessors_of_its_message() {
-    let session = session(Cut { writes: true });
+    let session = session(Link::new(Takes::Memory));
     let reply = || Route::Waiting(None);
     let stream = || Route::Stream(Arc::new(session.responses()));
     for (route, method, detacher) in [
