@@ -60,9 +60,9 @@ impl Plan {
         Self { fault, hold, tcp: rule, auto: rule, rdma: rule, evidence: &[] }
     }
 
-    /// The same for a device whose driver loses messages that the network delays or loses. By
-    /// default farcall takes no such device. Where it is told to, a connection over RDMA ends as it
-    /// does when the path is gone; no byte is wrong all the same.
+    /// The same for a device whose driver loses messages that the network delays or loses. farcall
+    /// declines such a device by default. The rows use it, and their connections over RDMA end as
+    /// they do when the path is gone; still no byte is wrong.
     pub(super) fn with_defect(self) -> Self {
         match self.fault {
             Fault::Netem(_) => Self { auto: MOVED, rdma: DEFECTIVE, ..self },
