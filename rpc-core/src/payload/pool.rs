@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+pub use super::block::copy_short;
+
 /// The smallest class: below it, keeping costs more than allocating.
 const CLASS_MIN_LOG2: u32 = 12;
 /// The largest class that is kept: 128 MiB.
@@ -57,11 +59,12 @@ impl Pool {
         class_of(len).is_some_and(|class| class_len(class) <= self.shared.kept_bytes_max)
     }
 
-    /// A copy of `bytes`. A short one, of which nothing would be kept, is not zeroed first.
+    /// A copy of `bytes`. A short one, of which nothing would be kept, is made by [`copy_short`].
     #[must_use]
+    #[inline]
     pub fn copy(&self, bytes: &[u8]) -> Bytes {
         if class_of(bytes.len()).is_none() {
-            return Bytes::copy_from_slice(bytes);
+            return copy_short(bytes);
         }
         let mut buffer = self.take(bytes.len());
         buffer.copy_from_slice(bytes);

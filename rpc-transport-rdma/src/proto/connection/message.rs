@@ -1,6 +1,6 @@
 //! Handles the peer's messages.
 
-use bytes::Bytes;
+use rpc_core::pool::copy_short;
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
@@ -59,7 +59,7 @@ impl<B: Buffers> ConnectionState<B> {
                 self.counters.small_received.add(1);
                 self.counters.copied_bytes.add(body.len() as u64);
                 // Copied, because the slot is posted again before anything else happens.
-                Arrival::Small(Bytes::copy_from_slice(body))
+                Arrival::Small(copy_short(body))
             }
             MessageKind::Rts { transfer } => {
                 let offer = Rts::parse(body)?;

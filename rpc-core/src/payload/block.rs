@@ -1,0 +1,81 @@
+//! Copies of short frames, which lie together in blocks.
+//!
+//! A copy in memory of its own costs an allocation, and a second one as soon as it is cloned, which
+//! prost does with each field of type `Bytes` that it encodes. The copies in a block share one
+//! count of references instead. The next block takes the same memory if no copy is left by then.
+
+use std::cell::RefCell;
+
+use bytes::{Bytes, BytesMut};
+
+/// Length of a block in bytes: what the shortest `Bytes` that a program keeps can hold.
+const BLOCK_LEN: usize = 1 << 10;
+
+/// Maximum length of a copy in a block, in bytes. Four of them at least share a block.
+const COPY_LEN_MAX: usize = BLOCK_LEN / 4;
+
+thread_local! {
+    /// The rest of the thread's block. Frames of any connection lie in it.
+    static BLOCK: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(BLOCK_LEN));
+}
+
+/// Copies the bytes of a frame. A copy of up to 256 bytes lies in a block of 1 KiB with others,
+/// which is free when all of them are dropped.
+#[must_use]
+pub fn copy_short(bytes: &[u8]) -> Bytes {
+    if bytes.len() > COPY_LEN_MAX {
+        return Bytes::copy_from_slice(bytes);
+    }
+    let copy = |block: &RefCell<BytesMut>| {
+        let block = &mut *block.borrow_mut();
+        if block.capacity() < bytes.len() {
+            // Takes the block anew from its start if that is free, and another one if it is not.
+            block.reserve(BLOCK_LEN);
+        }
+        block.extend_from_slice(bytes);
+        block.split().freeze()
+    };
+    // A thread that is ending has no block.
+    BLOCK.try_with(copy).unwrap_or_else(|_| Bytes::copy_from_slice(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_share_blocks_and_keep_what_they_are() {
+        let lens = [0, 1, 100, COPY_LEN_MAX, COPY_LEN_MAX + 1, 7];
+        let originals: Vec<Vec<u8>> =
+            (0..=u8::MAX).map(|byte| vec![byte; lens[usize::from(byte) % lens.len()]]).collect();
+        let copies: Vec<_> = originals.iter().map(|bytes| copy_short(bytes)).collect();
+        assert_eq!(copies, originals);
+        let [first, second] = [[1; 10], [2; 10]].map(|bytes| copy_short(&bytes));
+        let is_next = second.as_ptr() == first.as_ptr().wrapping_add(first.len());
+        let third = copy_short(&[3; 10]);
+        assert!(is_next || third.as_ptr() == second.as_ptr().wrapping_add(second.len()));
+    }
+
+    #[test]
+    fn a_block_without_copies_is_used_again() {
+        let addresses: Vec<_> =
+            (0..1000).map(|_| copy_short(&[7; COPY_LEN_MAX]).as_ptr()).collect();
+        let mut different = addresses.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), BLOCK_LEN / COPY_LEN_MAX, "{different:?}");
+    }
+
+    #[test]
+    fn a_copy_that_is_kept_keeps_its_block_alone() {
+        let kept: Vec<_> = (0..100_u8)
+            .map(|byte| {
+                let kept = copy_short(&[byte; 64]);
+                // What comes between is dropped, and the block is not written again.
+                (0..50).for_each(|_| drop(copy_short(&[0xff; COPY_LEN_MAX])));
+                kept
+            })
+            .collect();
+        assert!((0..100_u8).zip(&kept).all(|(byte, kept)| *kept == vec![byte; 64]));
+    }
+}
