@@ -198,6 +198,7 @@ pub(crate) fn rounded(time: Duration) -> Duration {
 ///
 /// The value is gRPC's: at most eight digits and a unit of `H`, `M`, `S`, `m`, `u` or `n`. One that
 /// does not parse is left out of the call, as tonic does.
+#[inline]
 pub(crate) fn take_grpc_timeout(metadata: &mut MetadataMap) -> Option<Duration> {
     if metadata.is_empty() {
         return None;

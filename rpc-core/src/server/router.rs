@@ -6,11 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::call_stats::CallStats;
-use super::layers::handle;
 use super::peer::Authorization;
 use super::peer::InsertPeer;
 use super::settings::CallRules;
-use super::{HandlerFuture, ServerCall, ServerStack, Service};
+use super::{ServerStack, Service};
 use crate::transport::Addresses;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
@@ -117,21 +116,6 @@ impl Router {
             return None;
         }
         self.route(id)
-    }
-
-    /// Runs a call of the service, under the layers where there are any.
-    // Inlined, because as a function it would move each call once more.
-    #[inline]
-    pub(super) fn dispatch(
-        &self,
-        service: &Arc<dyn Service>,
-        method: usize,
-        call: ServerCall,
-    ) -> HandlerFuture {
-        match &self.stack {
-            None => service.call(method, call),
-            Some(stack) => handle(stack.clone(), Arc::clone(service), method, call),
-        }
     }
 }
 

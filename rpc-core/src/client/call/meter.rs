@@ -98,15 +98,11 @@ impl CallMeter {
     /// Counts the bytes of the streams of a call that was started.
     #[inline]
     pub(in crate::client) fn follow(&mut self, started: &Started) {
-        if !self.meter.is_on() {
-            return;
-        }
-        let (send, recv) = (started.send_stream.clone(), started.responses.clone());
+        let (send, recv) = (&started.send_stream, &started.responses);
         // An attempt that failed may have had streams, of the same kinds as this one.
-        if send.is_none() && recv.is_none() {
-            return;
+        if self.meter.is_on() && (send.is_some() || recv.is_some()) {
+            self.streams = Some(Box::new(Streams { send: send.clone(), recv: recv.clone() }));
         }
-        self.streams = Some(Box::new(Streams { send, recv }));
     }
 
     /// Counts bytes of a response.
@@ -164,8 +160,8 @@ impl CallMeter {
     fn take_attempt(&mut self) -> Option<Moment> {
         // `begin` sets the time of the first attempt in advance. Without a `start_attempt` since,
         // the call ended before any attempt, and none is counted.
-        let began = self.attempt.take();
-        began.filter(|_| std::mem::take(&mut self.is_started))
+        let began = self.attempt.take()?;
+        std::mem::take(&mut self.is_started).then_some(began)
     }
 
     /// Returns the numbers of an attempt that has ended.

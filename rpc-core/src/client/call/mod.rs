@@ -137,12 +137,15 @@ impl<'a> Call<'a> {
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
     fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
+        let parts = &*self.parts;
         // Timeouts of stub and channel are defaults. A deadline that the caller sets replaces them,
         // even one that is later.
-        if self.parts.is_settled || self.parts.extensions.get::<Deadline>().is_some() {
+        if parts.is_settled || parts.extensions.get::<Deadline>().is_some() {
             return None;
         }
-        self.stub_timeout().or_else(|| rules.timeout_of(self.method.kind()))
+        let of_stub = CallOptions::of(&parts.extensions).and_then(CallOptions::timeout);
+        let of_stub = of_stub.map(|timeout| (timeout, SetBy::Stub));
+        of_stub.or_else(|| rules.timeout_of(self.method.kind()))
     }
 
     /// Returns the timeout that the stub sets, where nothing precedes it.

@@ -148,16 +148,27 @@ impl CallDeadline {
     /// The earliest of the layers' limit, of a call's timeout, of the deadline that it sets, and of
     /// what it inherits. The clock is looked at only where there is one of the latter and `now` is
     /// not known.
+    #[inline]
     pub(in crate::client) fn resolve(
         layers: Option<Self>,
         timeout: Option<(Duration, SetBy)>,
         explicit: Option<Deadline>,
         now: Option<Instant>,
     ) -> Option<Self> {
-        let inherited = Deadline::current();
-        if timeout.is_none() && explicit.is_none() && inherited.is_none() {
-            return layers;
+        match (timeout, explicit, Deadline::current()) {
+            (None, None, None) => layers,
+            (timeout, explicit, inherited) => {
+                Self::earliest_of_all(layers, timeout, (explicit, inherited), now)
+            }
         }
+    }
+
+    fn earliest_of_all(
+        layers: Option<Self>,
+        timeout: Option<(Duration, SetBy)>,
+        (explicit, inherited): (Option<Deadline>, Option<Deadline>),
+        now: Option<Instant>,
+    ) -> Option<Self> {
         let now = now.unwrap_or_else(Instant::now);
         let timeout = timeout.map(|(timeout, by)| Self::after(now, timeout, by));
         let explicit = explicit.map(|deadline| Self::at(deadline, now, SetBy::Request));

@@ -18,8 +18,8 @@ use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 use crate::wire::{FrameHeader, FrameKind, metadata};
 use crate::{CallKind, Explain, Method};
 
-/// A request whose parts are checked against the peer's limits. Dropped before it has become a
-/// [`Started`], its call is in no table.
+/// A request on its way to the transport. Dropped before it has become a [`Started`], its call is in
+/// no table.
 pub(super) struct Request<'a> {
     session: &'a Arc<Session>,
     call: &'a Outgoing<'a>,
@@ -60,7 +60,8 @@ impl Session {
         if self.compresses(call) {
             return Ok(None);
         }
-        let mut request = Request::new(self, call, None)?;
+        let mut request = Request::new(self, call, None);
+        request.prepare()?;
         match self.core.transport.try_send(request.frame()) {
             Ok(true) => request.into_started().map(Some),
             Ok(false) => Ok(None),
@@ -87,7 +88,8 @@ impl Session {
             Some(message) if self.compresses(call) => Deflated::of(message).await,
             _ => None,
         };
-        let mut request = Request::new(self, call, Some(place))?;
+        let mut request = Request::new(self, call, Some(place));
+        request.prepare()?;
         if let Some(deflated) = &deflated {
             request.compress(deflated);
         }
@@ -123,33 +125,43 @@ impl Session {
 }
 
 impl<'a> Request<'a> {
+    #[inline]
     pub(super) fn new(
         session: &'a Arc<Session>,
         call: &'a Outgoing<'a>,
         place: Option<Place<'a>>,
-    ) -> Result<Self, Status> {
+    ) -> Self {
+        // Without an id: the call gets one when the frame is written, so that one that is given up
+        // before leaves no entry.
+        let mut header = FrameHeader::bare(FrameKind::Request, 0);
+        header.is_streaming = call.message.is_none();
+        let (message, block, entry) = (call.message, Vec::new(), Entry::None);
+        Self { session, call, header, block, message, place, entry, copied_before: 0 }
+    }
+
+    /// Encodes the request's metadata, and checks the request against the peer's limits. Called
+    /// once, where the request lies: to return a checked one would move it once more.
+    ///
+    /// # Errors
+    ///
+    /// Returns the status of a call that is not made.
+    #[inline]
+    pub(super) fn prepare(&mut self) -> Result<(), Status> {
+        let Self { session, call, header, block, .. } = self;
         // First: a method that the server does not have needs no encoding.
-        let selector = session.method_id(call.method)?;
-        let mut block = Vec::new();
+        header.selector = session.method_id(call.method)?;
         if !call.metadata.is_empty() {
-            metadata::encode(call.metadata, &mut block)
+            metadata::encode(call.metadata, block)
                 .map_err(|error| refusal::unencodable("request", &error))?;
         }
         if call.explain.is_some() {
-            session.ask_for_times(call.method, &mut block);
+            session.ask_for_times(call.method, block);
         }
         let message_len = call.message.map_or(0, Encode::len) as u64;
         let peer_limits = &session.core.settled.peer_limits;
         refusal::check_message("request", message_len, "server's", peer_limits)?;
         refusal::check_metadata("request", block.len(), "server's", peer_limits)?;
-        // Without an id: the call gets one when the frame is written, so that one that is given up
-        // before leaves no entry.
-        let mut header = FrameHeader::bare(FrameKind::Request, 0);
-        header.is_streaming = call.message.is_none();
-        header.selector = selector;
-        let message = call.message;
-        let entry = Entry::None;
-        Ok(Self { session, call, header, block, message, place, entry, copied_before: 0 })
+        Ok(())
     }
 
     /// Sends the call's message compressed.

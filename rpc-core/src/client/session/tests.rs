@@ -177,7 +177,8 @@ async fn a_request_that_was_written_and_not_sent_is_in_no_table() {
 async fn a_request_dropped_after_writing_is_in_no_table() {
     let (session, metadata) = (session(Link::new(Takes::Memory)), MetadataMap::new());
     let call = call(&metadata);
-    let mut request = Request::new(&session, &call, None).unwrap();
+    let mut request = Request::new(&session, &call, None);
+    request.prepare().unwrap();
     let frame = request.frame();
     let mut memory = vec![0; frame.len()];
     frame.write(&mut memory).unwrap();
@@ -385,7 +386,8 @@ fn no_place_is_lost() {
 async fn a_request_dropped_after_the_end_leaves_no_answer() {
     let (session, metadata) = (session(Link::new(Takes::Memory)), MetadataMap::new());
     let call = call(&metadata);
-    let mut request = Request::new(&session, &call, None).unwrap();
+    let mut request = Request::new(&session, &call, None);
+    request.prepare().unwrap();
     let frame = request.frame();
     let mut memory = vec![0; frame.len()];
     frame.write(&mut memory).unwrap();

@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use prost::Message;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use crate::Deadline;
 use crate::call::options::MessageLimits;
@@ -30,11 +30,14 @@ pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs a handler, and answers its call with the message, or the status, that it returns. The
 /// handler is called and polled here. The returned future does the rest, and is polled next.
-pub(in crate::server) fn answer_unary<M, F>(
+///
+/// Request and response are long. They lie where they are made, as far as that is possible, and are
+/// not passed through several functions.
+pub(in crate::server) fn answer_unary<Req, M, F>(
     mut responder: Responder,
     running: CallScope,
     limits: MessageLimits,
-    handler: impl FnOnce() -> F,
+    (request, handler): (&mut Option<Request<Req>>, impl FnOnce(Request<Req>) -> F),
 ) -> BoxFuture<'static, ()>
 where
     M: Message + 'static,
@@ -44,40 +47,60 @@ where
     let mut scope = Some(running);
     let entered = Entered::new(&mut scope);
     let cancel_on_drop = CancelOnDrop::new();
-    // A long result is written once, into this, and not passed through several functions.
-    let (mut result, mut waiting) = (None, None);
+    let mut polled = Polled::Panicked;
     // The service is shared by calls that run at the same time, so that it has to stand a panic in
     // one of them as it has to stand any other early end.
-    let polled = catch_unwind(AssertUnwindSafe(|| {
-        let mut future = Box::pin(handler());
-        match future.as_mut().poll(&mut Context::from_waker(NO_WAKER)) {
-            Poll::Ready(ended) => result = Some(ended),
-            Poll::Pending => waiting = Some(future),
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let Some(request) = request.take() else { return };
+        let mut future = Box::pin(handler(request));
+        let ended = future.as_mut().poll(&mut Context::from_waker(NO_WAKER));
+        if ended.is_pending() {
+            polled = Polled::Waits(future);
+            return;
+        }
+        // What the handler holds is free before its client can know.
+        drop(future);
+        match ended {
+            Poll::Ready(Ok(ref response)) if responder.try_reply(response, detacher, limits) => {
+                polled = Polled::Answered;
+            }
+            Poll::Ready(result) => polled = Polled::Ended(result),
+            Poll::Pending => {}
         }
     }));
-    if let Some(future) = waiting {
-        let handling = Handling::waiting(deadline, future, cancel_on_drop);
-        drop(entered);
-        let responding = RespondingHandler::new(handling, responder, detacher, limits);
-        return Box::pin(Scoped::new(scope, responding));
-    }
-    match polled {
-        Ok(()) => cancel_on_drop.finish(),
-        Err(_) => drop(cancel_on_drop),
-    }
-    if let Some(Ok(response)) = &result
-        && responder.try_reply(response, detacher, limits)
-    {
-        return Box::pin(Answered);
-    }
     // A panic is named also after the deadline, as where the handler has waited before.
-    let result = match result {
-        Some(result) => in_time(result, deadline),
-        None => Err(panicked()),
+    let result = match polled {
+        Polled::Waits(future) => {
+            let handling = Handling::waiting(deadline, future, cancel_on_drop);
+            drop(entered);
+            let responding = RespondingHandler::new(handling, responder, detacher, limits);
+            return Box::pin(Scoped::new(scope, responding));
+        }
+        Polled::Answered => {
+            cancel_on_drop.finish();
+            return Box::pin(Answered);
+        }
+        Polled::Ended(result) => {
+            cancel_on_drop.finish();
+            in_time(result, deadline)
+        }
+        Polled::Panicked => {
+            drop(cancel_on_drop);
+            Err(panicked())
+        }
     };
     let reply = responder.reply(result, detacher, limits);
     drop(entered);
     Box::pin(Scoped::new(scope, reply))
+}
+
+/// The outcome of a unary handler's first poll.
+enum Polled<F, M> {
+    Panicked,
+    Waits(Pin<Box<F>>),
+    /// Its message is sent.
+    Answered,
+    Ended(Result<Response<M>, Status>),
 }
 
 /// The future of a call that is answered. It has no size, so that its box is no memory.

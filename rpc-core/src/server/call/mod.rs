@@ -88,12 +88,17 @@ impl ServerCall {
         if self.is_deflated {
             return self.inflate_first(Box::new(move |call| call.unary(handler)));
         }
+        // Not changed in place: a call that is only read is not copied to be passed to this.
         let Self { head, message, running, responder, streams, limits, .. } = self;
-        let request = match decode(head, message, &streams, (&running, limits)) {
-            Ok(request) => request,
-            Err(status) => return Box::pin(responder.fail(status)),
-        };
-        answer_unary(responder, running, limits, move || handler(request))
+        // Put where the handler takes it from: to return it would move it once more.
+        let mut request = None;
+        let decoded = decode(head, message, &streams, (&running, limits), |decoded| {
+            request = Some(decoded);
+        });
+        if let Err(status) = decoded {
+            return Box::pin(responder.fail(status));
+        }
+        answer_unary(responder, running, limits, (&mut request, handler))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.
@@ -109,7 +114,8 @@ impl ServerCall {
             return self.inflate_first(Box::new(move |call| call.server_streaming(handler)));
         }
         let Self { head, message, running, responder, streams, limits, .. } = self;
-        let request = match decode(head, message, &streams, (&running, limits)) {
+        let decoded = decode(head, message, &streams, (&running, limits), |request| request);
+        let request = match decoded {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
@@ -307,12 +313,15 @@ async fn send_stream<M, S>(
     responder.end(seq, sent.map(|()| trailers)).await;
 }
 
-fn decode<Req: Message + Default + 'static>(
+/// Calls `take` with the request of a call that has one message.
+#[inline]
+fn decode<Req: Message + Default + 'static, T>(
     head: Head,
     message: ReceivedMessage,
     streams: &CallStreams,
     (running, limits): (&CallScope, MessageLimits),
-) -> Result<Request<Req>, Status> {
+    take: impl FnOnce(Request<Req>) -> T,
+) -> Result<T, Status> {
     if streams.recv_stream.is_some() {
         return Err(refusal::other_kind(refusal::SENT_STREAM));
     }
@@ -321,5 +330,5 @@ fn decode<Req: Message + Default + 'static>(
     let (metadata, extensions) = head.decode(running)?;
     let message = message.decode();
     let message = message.map_err(|error| refusal::undecodable("request", &error))?;
-    Ok(Request::from_parts(metadata, extensions, message))
+    Ok(take(Request::from_parts(metadata, extensions, message)))
 }

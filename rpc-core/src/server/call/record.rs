@@ -117,7 +117,7 @@ pub(in crate::server) struct Messages {
     requests: Option<u32>,
     responses: Option<u32>,
     /// The length of the response, where it is one message.
-    response_len: Option<usize>,
+    response_len: Option<u64>,
     /// Bytes of the messages of the streams, modulo 2^32.
     streamed_requests: u32,
     streamed_responses: u32,
@@ -136,24 +136,25 @@ impl fmt::Display for Peer<'_> {
 }
 
 impl Messages {
-    /// Those of a call with `streams` that is answered so.
-    pub(in crate::server) fn of(answer: &Answer<'_>, streams: &CallStreams) -> Self {
-        let response_len = answer.message.map(crate::payload::encode::Encode::len);
-        Self {
-            requests: Some(streams.recv_stream.as_ref().map_or(1, |it| it.received_count())),
-            responses: match &streams.send_stream {
-                Some(send_stream) => Some(send_stream.sent_count()),
-                None => Some(u32::from(answer.message.is_some())),
-            },
-            response_len,
-            streamed_requests: streams.recv_stream.as_ref().map_or(0, |it| it.received_bytes()),
-            streamed_responses: streams.send_stream.as_ref().map_or(0, |it| it.sent_bytes()),
-        }
+    /// Those of a call with `streams` whose answer has a message of `response_len` bytes, if it has
+    /// one.
+    #[inline]
+    pub(in crate::server) fn of(response_len: Option<u64>, streams: &CallStreams) -> Self {
+        let (requests, streamed_requests) = match &streams.recv_stream {
+            Some(stream) => (stream.received_count(), stream.received_bytes()),
+            None => (1, 0),
+        };
+        let (responses, streamed_responses) = match &streams.send_stream {
+            Some(stream) => (stream.sent_count(), stream.sent_bytes()),
+            None => (response_len.is_some().into(), 0),
+        };
+        let (requests, responses) = (Some(requests), Some(responses));
+        Self { requests, responses, response_len, streamed_requests, streamed_responses }
     }
 
     /// Bytes of the responses.
     fn sent(&self) -> u64 {
-        self.response_len.map_or(0, |len| len as u64) + u64::from(self.streamed_responses)
+        self.response_len.unwrap_or(0) + u64::from(self.streamed_responses)
     }
 }
 
@@ -173,7 +174,7 @@ impl CallRecord {
         let method = method();
         let meter = ServerMeter::new(|| method);
         meter.started();
-        let began = (needs_start || meter.is_on()).then(Moment::now)?;
+        let began = Moment::now();
         let (timeout_us, request_len) = (header.argument, Some(header.message_len));
         Some(Self { method, began, timeout_us, request_len, meter, keys: None })
     }

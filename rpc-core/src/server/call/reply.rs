@@ -60,7 +60,7 @@ pub(crate) struct Responder {
     /// Capture that takes the answer instead, if layers must see it first.
     pub(in crate::server) capture: Option<Arc<Capture>>,
     /// Log record of the call's end, held by the outermost of several obligations.
-    record: Option<CallRecord>,
+    pub(in crate::server) record: Option<CallRecord>,
     /// From which length on its messages are compressed; absent where the client accepts none.
     pub(in crate::server) compress_from: Option<u32>,
     /// Times that the client has asked for; held by the outermost of several obligations.
@@ -101,6 +101,7 @@ impl Disposition {
 }
 
 impl Responder {
+    #[inline]
     pub(in crate::server) fn new(
         id: u64,
         calls: Arc<CallsInFlight>,

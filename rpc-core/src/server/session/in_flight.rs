@@ -3,8 +3,8 @@
 //!
 //! An answer is a frame that takes its call out of the table as it is written.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, mem};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -231,6 +231,8 @@ pub(super) struct Response<'a> {
     parts: Parts<'a>,
     record: &'a mut Option<CallRecord>,
     stage: Stage<'a>,
+    /// For the record, from the moment at which the call is out of the table.
+    messages: Option<Messages>,
 }
 
 /// The progress of the answer.
@@ -238,7 +240,7 @@ enum Stage<'a> {
     /// There was no memory for its frame yet.
     Unwritten,
     /// Its call is out of the table.
-    Written { messages: Option<Messages>, unsettled: Unsettled<'a> },
+    Written(Unsettled<'a>),
 }
 
 /// A call that is out of the table, and whose answer the transport may not have yet. Draining does
@@ -263,7 +265,8 @@ impl<'a> Response<'a> {
         answer: &'a Answer<'a>,
         record: &'a mut Option<CallRecord>,
     ) -> Self {
-        Self { calls, id, answer, parts: answer.parts(id), record, stage: Stage::Unwritten }
+        let (parts, stage) = (answer.parts(id), Stage::Unwritten);
+        Self { calls, id, answer, parts, record, stage, messages: None }
     }
 
     /// The frame, as a transport takes it.
@@ -276,14 +279,12 @@ impl<'a> Response<'a> {
     /// # Errors
     ///
     /// Returns the status to answer with instead: the transport has no memory for the message.
-    fn settle(self, error: Option<TransportError>) -> Result<(), Status> {
-        let Self { calls, id, answer, record, stage, .. } = self;
-        let messages = match (stage, error) {
+    fn settle(&mut self, error: Option<TransportError>) -> Result<(), Status> {
+        let Self { calls, id, answer, record, stage, messages, .. } = self;
+        let (calls, id, answer) = (*calls, *id, *answer);
+        match (mem::replace(stage, Stage::Unwritten), error) {
             // A connection that has ended meanwhile has no peer to tell.
-            (Stage::Written { messages, unsettled }, _) => {
-                drop(unsettled);
-                messages
-            }
+            (Stage::Written(unsettled), _) => drop(unsettled),
             // The call was given up meanwhile.
             (Stage::Unwritten, Some(TransportError::Withdrawn)) => return Ok(()),
             // A transport that sends nothing and does not say so: the call has no answer.
@@ -294,16 +295,16 @@ impl<'a> Response<'a> {
             (Stage::Unwritten, Some(error)) => {
                 return calls.settle_without_memory(id, answer, error, record);
             }
-        };
+        }
         // Behind the answer, which does not wait for a subscriber.
-        if let (Some(ended), Some(messages)) = (&*record, messages) {
+        if let (Some(ended), Some(messages)) = (&**record, messages) {
             // Most calls end like this: nothing but numbers.
             if answer.code == 0 && calls.rules.only_counts_successes() {
-                ended.count_success(&messages);
+                ended.count_success(messages);
             } else {
-                ended.log_answer(calls.lines(), answer, messages);
+                ended.log_answer(calls.lines(), answer, *messages);
             }
-            *record = None;
+            **record = None;
         }
         Ok(())
     }
@@ -315,10 +316,13 @@ impl WriteHead for Response<'_> {
         // The call is out of the table before its client can know the answer and make another.
         let ended = self.calls.state().calls.answer(self.id);
         let Some(Kept { streams, .. }) = ended else { return Err(Withdrawn) };
-        let messages = self.record.as_ref().map(|_| Messages::of(self.answer, &streams));
+        if self.record.is_some() {
+            let len = self.parts.message.map(|_| self.parts.header.message_len);
+            self.messages = Some(Messages::of(len, &streams));
+        }
         // `answer` has counted the call as answering. Dropping `Unsettled` is what counts it down;
         // without that, draining would never end.
-        self.stage = Stage::Written { messages, unsettled: Unsettled(self.calls) };
+        self.stage = Stage::Written(Unsettled(self.calls));
         streams.end_requests(refusal::answered);
         Ok(())
     }

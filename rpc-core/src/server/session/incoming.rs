@@ -24,7 +24,8 @@ use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::context::TimeLimit;
 use crate::server::call::record::{CallRecord, CallStreams};
-use crate::server::call::reply::Disposition;
+use crate::server::call::reply::{Disposition, Responder};
+use crate::server::layers::handle;
 use crate::server::session::Route;
 use crate::server::session::ServerSession;
 use crate::server::session::in_flight::{Phase, State};
@@ -269,7 +270,7 @@ impl ServerSession {
         (frame, delivery): (Bytes, Delivery),
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
-        let arrived = ArrivedCall::new(&frame[HEADER_LEN..][..header.metadata_len as usize]);
+        let mut arrived = ArrivedCall::new(&frame[HEADER_LEN..][..header.metadata_len as usize]);
         // By the header alone: nothing of the frame is decoded yet.
         let verdict = self.judge(header, &delivery)?;
         let (mut block, message) = take_apart(header, frame);
@@ -295,11 +296,7 @@ impl ServerSession {
                 {
                     record.keep_keys(&block);
                 }
-                let disposition = Disposition::Running { _permit: permit, _received: received };
-                let mut responder = self.responder(header.call, disposition, record);
-                responder.compress_from = self.compress_from(header.selector);
-                responder.arrived = arrived;
-                if let Some(arrived) = &mut responder.arrived {
+                if let Some(arrived) = &mut arrived {
                     arrived.dispatch();
                 }
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
@@ -307,12 +304,29 @@ impl ServerSession {
                 let unary_timeout = self.router.rules.unary_timeout();
                 let limit = TimeLimit::new(header.argument, kind, unary_timeout);
                 let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
-                let limits = MessageLimits::NONE;
-                let head = Head::Encoded { block, peer: self.router.peer_extensions };
-                let is_deflated = header.is_deflated;
-                let call =
-                    ServerCall { head, message, is_deflated, running, responder, streams, limits };
-                self.router.dispatch(service, method, call)
+                let responder = Responder {
+                    id: header.call,
+                    calls: Arc::clone(&self.in_flight),
+                    disposition: Disposition::Running { _permit: permit, _received: received },
+                    capture: None,
+                    record,
+                    compress_from: self.compress_from(header.selector),
+                    arrived,
+                };
+                let call = ServerCall {
+                    head: Head::Encoded { block, peer: self.router.peer_extensions },
+                    message,
+                    is_deflated: header.is_deflated,
+                    running,
+                    responder,
+                    streams,
+                    limits: MessageLimits::NONE,
+                };
+                // Here and not in a function of its own, which would move the call once more.
+                match &self.router.stack {
+                    None => service.call(method, call),
+                    Some(stack) => handle(stack.clone(), Arc::clone(service), method, call),
+                }
             }
         };
         // `run` has spawned a task, which this worker's LIFO slot may hold.

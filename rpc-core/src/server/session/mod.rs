@@ -90,6 +90,7 @@ impl ServerSession {
     }
 
     /// Returns the obligation to answer the call `id`.
+    #[inline]
     fn responder(
         &self,
         id: u64,
