@@ -21,7 +21,8 @@ const CALL_COUNT: u64 = 2_000;
 const MESSAGE_COUNT: u64 = 10_000;
 
 /// For a unary call without metadata, over TCP: the handler's future, and the one that tonic's
-/// `async_trait` puts around the handler itself. The two frames lie in blocks, which are used again.
+/// `async_trait` puts around the handler itself. The two frames lie in blocks, which are used
+/// again.
 const UNARY_MAX: f64 = 2.05;
 
 /// The same in the process, whose frames have memory of their own: two more, and a fifth because

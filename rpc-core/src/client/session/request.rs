@@ -18,8 +18,8 @@ use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 use crate::wire::{FrameHeader, FrameKind, metadata};
 use crate::{CallKind, Explain, Method};
 
-/// A request on its way to the transport. Dropped before it has become a [`Started`], its call is in
-/// no table.
+/// A request on its way to the transport. Dropped before it has become a [`Started`], its call is
+/// in no table.
 pub(super) struct Request<'a> {
     session: &'a Arc<Session>,
     call: &'a Outgoing<'a>,

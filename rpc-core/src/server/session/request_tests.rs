@@ -5,8 +5,10 @@ use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes};
 use futures::FutureExt;
+use prost::encoding::{DecodeContext, WireType};
+use prost::{DecodeError, Message};
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Request, Response, Streaming};
 
@@ -36,8 +38,35 @@ static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     methods: &[
         method("/test.Readers/HandOver", CallKind::ClientStreaming),
         method("/test.Readers/One", CallKind::Unary),
+        method("/test.Readers/Unencodable", CallKind::Unary),
     ],
 };
+
+/// A message whose encoder panics.
+#[derive(Debug, Default)]
+struct Unencodable;
+
+impl Message for Unencodable {
+    fn encode_raw(&self, _: &mut impl BufMut) {
+        panic!("on purpose");
+    }
+
+    fn merge_field(
+        &mut self,
+        _: u32,
+        _: WireType,
+        _: &mut impl Buf,
+        _: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        1
+    }
+
+    fn clear(&mut self) {}
+}
 
 /// The end of the requests, as a task saw it.
 type Seen = Result<Option<()>, Status>;
@@ -62,6 +91,9 @@ impl Service for Readers {
                 let _ = seen.send(Ok(Some(())));
                 Ok(Response::new(()))
             });
+        }
+        if method == 2 {
+            return call.unary(async |_: Request<()>| Ok(Response::new(Unencodable)));
         }
         let answer = self.answer.lock().unwrap().take().unwrap();
         call.client_streaming(async move |request: Request<Streaming<()>>| {
@@ -214,6 +246,17 @@ async fn a_stream_to_a_method_that_takes_one_message_does_not_run_it() {
     let mut rig = Rig::with_call_of(1).await;
     assert_eq!(rig.session.calls().in_flight, 0, "it is answered");
     assert!(rig.seen.recv().now_or_never().is_none(), "without its handler");
+}
+
+#[tokio::test]
+async fn a_message_whose_encoder_panics_ends_its_call_alone() {
+    let (session, transport) = serving(router().0);
+    let mut request = FrameHeader::bare(FrameKind::Request, 1);
+    request.selector = 2;
+    let frame = Bytes::copy_from_slice(&request.to_bytes());
+    session.handle_frame(frame, Delivery::Whole, &mut Handoff::none()).unwrap();
+    assert_eq!(transport.sent_count(), 1, "its status");
+    session.drained().now_or_never().expect("nothing is owed any more");
 }
 
 /// A header of messages of that length in all, and its frame.

@@ -32,6 +32,10 @@ impl Curious {
     fn session(&self) -> Arc<ServerSession> {
         self.session.get().and_then(Weak::upgrade).unwrap()
     }
+
+    pub(super) fn sent_count(&self) -> usize {
+        self.was_drained.lock().unwrap().len()
+    }
 }
 
 impl Transport for Arc<Curious> {
