@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Length of a block in bytes: what the shortest `Bytes` that a program keeps can hold.
+/// Length of a block in bytes. A program that keeps one copy keeps its whole block.
 const BLOCK_LEN: usize = 1 << 10;
 
 /// Maximum length of a copy in a block, in bytes. Four of them at least share a block.
@@ -39,6 +39,13 @@ pub fn copy_short(bytes: &[u8]) -> Bytes {
     BLOCK.try_with(copy).unwrap_or_else(|_| Bytes::copy_from_slice(bytes))
 }
 
+/// The same bytes in memory of their own, if they may lie in a block. For messages that wait as
+/// long as a peer likes: with what else the peer sends, each could keep a block, of which its
+/// window counts nothing.
+pub(crate) fn out_of_block(bytes: Bytes) -> Bytes {
+    if bytes.len() > COPY_LEN_MAX { bytes } else { Bytes::copy_from_slice(&bytes) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_kept_keeps_its_block_alone() {
+    fn a_kept_copy_is_not_written_over() {
         let kept: Vec<_> = (0..100_u8)
             .map(|byte| {
                 let kept = copy_short(&[byte; 64]);

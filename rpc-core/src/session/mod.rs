@@ -14,6 +14,7 @@ use crate::calls::receiving::ReceiveBudget;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::memory::MemoryShare;
 use crate::metrics::connection_ended;
+use crate::payload::block::out_of_block;
 use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::transport::frames::take_apart;
 use crate::transport::{Addresses, Transport};
@@ -116,7 +117,7 @@ impl SessionCore {
     }
 
     /// Takes a frame of a stream that has come apart into its block and its messages, each of which
-    /// is checked against this side's limits.
+    /// is checked against this side's limits. Short messages leave the memory of their frame.
     pub(crate) fn take_stream_apart(
         &self,
         header: &FrameHeader,
@@ -126,7 +127,7 @@ impl SessionCore {
         let (block, messages) = take_apart(header, frame);
         let (what, whose) = (self.role.receives(), self.role.whose());
         refusal::check_messages(what, &messages, whose, &self.settled.limits)?;
-        Ok((block, messages))
+        Ok((block, out_of_block(messages)))
     }
 
     /// Counts a large frame of `len` bytes that is announced, and keeps `value` until it has come.

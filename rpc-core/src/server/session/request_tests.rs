@@ -268,6 +268,22 @@ fn messages_of(call: u64, len: usize) -> (FrameHeader, Bytes) {
     (header, frame.into())
 }
 
+/// Frames that are dropped share a block with it: each message that waits would keep one.
+#[tokio::test]
+async fn a_short_message_that_waits_does_not_keep_its_frame() {
+    let rig = Rig::with_call_of(0).await;
+    for (seq, len, is_kept) in [(0, 0, false), (1, 64, false), (2, 400, true)] {
+        // One message behind the four bytes of its length.
+        let mut header = messages_of(1, 4 + len as usize).0;
+        header.argument = seq;
+        let parts = [&header.to_bytes()[..], &u32::to_le_bytes(len), &vec![0; len as usize]];
+        let frame = Bytes::from(parts.concat());
+        let ours = frame.clone();
+        rig.session.handle_frame(frame, Delivery::Whole, &mut Handoff::none()).unwrap();
+        assert_eq!(ours.is_unique(), !is_kept, "{len} bytes");
+    }
+}
+
 /// The client sends its messages before it can know of the refusal, so that they are no violation.
 #[tokio::test]
 async fn what_follows_a_request_that_has_no_stream_is_dropped() {
