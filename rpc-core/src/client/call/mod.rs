@@ -137,23 +137,25 @@ impl<'a> Call<'a> {
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
     fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
-        let parts = &*self.parts;
-        // Timeouts of stub and channel are defaults. A deadline that the caller sets replaces them,
-        // even one that is later.
-        if parts.is_settled || parts.extensions.get::<Deadline>().is_some() {
+        if !self.takes_defaults() {
             return None;
         }
-        let of_stub = CallOptions::of(&parts.extensions).and_then(CallOptions::timeout);
-        let of_stub = of_stub.map(|timeout| (timeout, SetBy::Stub));
-        of_stub.or_else(|| rules.timeout_of(self.method.kind()))
+        self.options_timeout().or_else(|| rules.timeout_of(self.method.kind()))
+    }
+
+    /// Returns true if the timeouts of stub and channel count. They are defaults: a deadline that
+    /// the caller sets replaces them, even one that is later.
+    fn takes_defaults(&self) -> bool {
+        !self.parts.is_settled && self.parts.extensions.get::<Deadline>().is_none()
+    }
+
+    fn options_timeout(&self) -> Option<(Duration, SetBy)> {
+        Some((self.options()?.timeout()?, SetBy::Stub))
     }
 
     /// Returns the timeout that the stub sets, where nothing precedes it.
     fn stub_timeout(&self) -> Option<(Duration, SetBy)> {
-        let timeout = self.options()?.timeout()?;
-        let is_default =
-            !self.parts.is_settled && self.parts.extensions.get::<Deadline>().is_none();
-        is_default.then_some((timeout, SetBy::Stub))
+        self.options_timeout().filter(|_| self.takes_defaults())
     }
 
     /// Returns what it does while there is no connection.

@@ -171,17 +171,23 @@ async fn a_request_that_was_written_and_not_sent_is_in_no_table() {
     }
 }
 
+/// Returns a request that is written and not sent, and the id of its call.
+fn written<'a>(session: &'a Arc<Session>, call: &'a Outgoing<'a>) -> (Request<'a>, u64) {
+    let mut request = Request::new(session, call, None);
+    request.prepare().unwrap();
+    let frame = request.frame();
+    let mut memory = vec![0; frame.len()];
+    frame.write(&mut memory).unwrap();
+    (request, FrameHeader::parse(&memory).unwrap().call)
+}
+
 /// The caller that gives up between writing and sending, for a transport that waits there although
 /// it may not; and a message whose encoding panics.
 #[tokio::test]
 async fn a_request_dropped_after_writing_is_in_no_table() {
     let (session, metadata) = (session(Link::new(Takes::Memory)), MetadataMap::new());
     let call = call(&metadata);
-    let mut request = Request::new(&session, &call, None);
-    request.prepare().unwrap();
-    let frame = request.frame();
-    let mut memory = vec![0; frame.len()];
-    frame.write(&mut memory).unwrap();
+    let (request, _) = written(&session, &call);
     assert_eq!(session.info().calls_in_flight, 1);
     drop(request);
     assert_eq!(session.info().calls_in_flight, 0);
@@ -386,12 +392,7 @@ fn no_place_is_lost() {
 async fn a_request_dropped_after_the_end_leaves_no_answer() {
     let (session, metadata) = (session(Link::new(Takes::Memory)), MetadataMap::new());
     let call = call(&metadata);
-    let mut request = Request::new(&session, &call, None);
-    request.prepare().unwrap();
-    let frame = request.frame();
-    let mut memory = vec![0; frame.len()];
-    frame.write(&mut memory).unwrap();
-    let id = FrameHeader::parse(&memory).unwrap().call;
+    let (request, id) = written(&session, &call);
     session.handle_closed(CloseReason::Local);
     drop(request);
     assert!(session.state().calls.take(id).is_none());

@@ -101,7 +101,6 @@ impl Disposition {
 }
 
 impl Responder {
-    #[inline]
     pub(in crate::server) fn new(
         id: u64,
         calls: Arc<CallsInFlight>,

@@ -280,11 +280,7 @@ impl ServerSession {
         }
         let future: HandlerFuture = match verdict {
             Verdict::Drop => return Ok(()),
-            Verdict::Reject(status) => {
-                let record = self.record(header);
-                let responder = self.responder(header.call, Disposition::Refused, record);
-                Box::pin(responder.fail(status))
-            }
+            Verdict::Reject(status) => Box::pin(self.refusing(header).fail(status)),
             Verdict::Run(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
                 let descriptor = &service.descriptor().methods[method];

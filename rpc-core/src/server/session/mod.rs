@@ -89,17 +89,6 @@ impl ServerSession {
         self.in_flight.state()
     }
 
-    /// Returns the obligation to answer the call `id`.
-    #[inline]
-    fn responder(
-        &self,
-        id: u64,
-        disposition: Disposition,
-        record: Option<CallRecord>,
-    ) -> Responder {
-        Responder::new(id, Arc::clone(&self.in_flight), disposition, record)
-    }
-
     /// Checks that the rules of the server allow the peer's call of `method`.
     ///
     /// # Errors
@@ -122,12 +111,14 @@ impl ServerSession {
         })
     }
 
-    /// Returns the log record of a request's call, if it has one.
-    pub(super) fn record(&self, header: &FrameHeader) -> Option<CallRecord> {
-        CallRecord::begin(self.router.rules.log(), header, || {
+    /// Returns the obligation to answer a call that no handler sees.
+    pub(super) fn refusing(&self, header: &FrameHeader) -> Responder {
+        let record = CallRecord::begin(self.router.rules.log(), header, || {
             let (service, method) = self.route_method(header)?;
             Some(&service.descriptor().methods[method])
-        })
+        });
+        let calls = Arc::clone(&self.in_flight);
+        Responder::new(header.call, calls, Disposition::Refused, record)
     }
 
     /// Polls a handler once in place, and makes a task of it when it is not done.
@@ -154,8 +145,7 @@ impl ServerSession {
         // table, and would deadlock under it.
         let is_to_run = matches!(self.state().calls.start(id)?, Start::Run(_));
         if is_to_run {
-            let responder = self.responder(id, Disposition::Refused, self.record(header));
-            let _ = self.run(id, Box::pin(responder.fail(status)));
+            let _ = self.run(id, Box::pin(self.refusing(header).fail(status)));
         }
         Ok(())
     }
