@@ -57,7 +57,7 @@ pub(in crate::client) struct ConnectionManager {
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     number: u64,
-    /// True if the manager's task was started for it, on the caller's runtime.
+    /// True if the manager's task was started for it, on the caller's runtime, and answers it.
     is_driven_here: bool,
 }
 
@@ -179,15 +179,28 @@ impl ConnectionManager {
     fn ask(&self) -> Asked {
         // First, since it panics outside of a runtime: the driver would be lost with it.
         let runtime = Handle::current();
+        let number = self.request();
+        // After the request: a driver that parks at this moment has either seen it or is found
+        // here.
+        self.drive(number, &runtime)
+    }
+
+    /// Returns the number of a new request.
+    fn request(&self) -> u64 {
         let mut number = 0;
         self.requests.send_modify(|requests| {
             requests.count += 1;
             number = requests.count;
         });
-        // After the request: a driver that parks at this moment has either seen it or is found
-        // here.
+        number
+    }
+
+    /// Starts the driver for a request, if no task has it.
+    fn drive(&self, number: u64, runtime: &Handle) -> Asked {
         let driver = self.parked.take();
-        let is_driven_here = driver.is_some();
+        // A driver whose runtime has ended since the request has answered it with that.
+        let is_answered = self.snapshot.borrow().answer.up_to >= number;
+        let is_driven_here = driver.is_some() && !is_answered;
         if let Some(driver) = driver {
             runtime.spawn(ManagerTask::new(driver, &self.parked).run());
         }

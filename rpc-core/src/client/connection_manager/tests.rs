@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -159,24 +160,39 @@ async fn a_panic_costs_one_attempt() {
     parked(&manager).await;
 }
 
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// A runtime with an attempt under way, which no caller waits for any more.
+fn connecting(manager: &ConnectionManager) -> Runtime {
+    let runtime = runtime();
+    runtime.block_on(async {
+        tokio::time::timeout(ATTEMPT / 10, manager.connection()).await.unwrap_err();
+    });
+    runtime
+}
+
 /// A channel may be used on several runtimes, of which one ends while it connects there.
 #[test]
 fn an_attempt_whose_runtime_ends_is_made_on_another() {
     let connect = Failing::default();
     let manager = manager(&connect);
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap()
-    };
-    let first = runtime();
-    first.block_on(async {
-        tokio::time::timeout(ATTEMPT / 10, manager.connection()).await.unwrap_err();
-    });
-    drop(first);
+    drop(connecting(&manager));
     runtime().block_on(manager.connection()).unwrap_err();
+    assert_eq!(connect.counts(), [2, 1]);
+}
+
+/// The end of the other runtime is no answer for a caller that has asked just before it.
+#[test]
+fn a_request_that_a_runtimes_end_overtakes_is_made_again() {
+    let connect = Failing::default();
+    let manager = manager(&connect);
+    let (first, second) = (connecting(&manager), runtime());
+    let number = manager.request();
+    drop(first);
+    assert!(!manager.drive(number, second.handle()).is_driven_here);
+    second.block_on(manager.connection()).unwrap_err();
     assert_eq!(connect.counts(), [2, 1]);
 }
 
