@@ -97,7 +97,7 @@ impl<S: Socket> ConnectionDriver<S> {
         // Biased: a close wins over bytes that are ready to be read.
         let ended = tokio::select! {
             biased;
-            () = shared.close.cancelled() => CloseReason::Local.into(),
+            () = shared.close.notified() => CloseReason::Local.into(),
             ended = shared.read(self, &*handler) => ended,
             // The queue knows the actual reason.
             () = shared.drive_writes() => CloseReason::Local.into(),

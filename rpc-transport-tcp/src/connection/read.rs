@@ -467,7 +467,12 @@ pub(super) mod tests {
             assert_eq!(answer[..], frame(2));
         });
         reader.await.unwrap();
-        tokio::time::timeout(LIMIT, shared.close.cancelled()).await.expect("the end is noticed");
+        let over = async {
+            while !shared.queue().is_over() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, over).await.expect("the end is noticed");
         // The blocked delivery counts its frames when its handler returns, possibly after the
         // connection has ended.
         let counted = async {

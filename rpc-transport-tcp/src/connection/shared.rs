@@ -9,7 +9,6 @@ use rpc_core::policy::progress::Flow;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::codec::decoder::Decoder;
 use crate::connection::wakeup::Wakeup;
@@ -37,7 +36,8 @@ pub(crate) struct ConnectionShared<S> {
     pub(crate) large_budget: ByteBudget,
     /// The budget that large frames count against, once it is known.
     pub(crate) memory: OnceLock<MemoryShare>,
-    pub(crate) close: CancellationToken,
+    /// Tells the connection's task that the connection ends.
+    pub(crate) close: Wakeup,
 }
 
 impl<S> ConnectionShared<S> {
@@ -54,7 +54,7 @@ impl<S> ConnectionShared<S> {
             room: Notify::new(),
             large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
             memory: OnceLock::new(),
-            close: CancellationToken::new(),
+            close: Wakeup::default(),
         }
     }
 

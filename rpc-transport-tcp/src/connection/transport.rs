@@ -113,9 +113,9 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn close(&self) {
-        // Drained before the token fires, so that the driver finds the queue already draining.
+        // Drained before the task is told, so that the driver finds the queue already draining.
         self.shared.queue().drain();
-        self.shared.close.cancel();
+        self.shared.close.notify_one();
     }
 
     fn abort(&self, reason: CloseReason) {

@@ -266,7 +266,7 @@ impl<S: Socket> ConnectionShared<S> {
         // reason.
         self.large_budget.close();
         self.room.notify_waiters();
-        self.close.cancel();
+        self.close.notify_one();
     }
 }
 
