@@ -159,30 +159,23 @@ impl Decoder {
     /// Returns the slices to read into, in order: the final memory of the current chunk, if any,
     /// and the buffer.
     pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
-        // The next record is most likely another chunk. Only its header tells.
-        let is_between_chunks = matches!(self.state, DecoderState::Header)
-            && self.buffer.bytes().len() < RECORD_HEADER_LEN
-            && !self.transfers.is_empty();
-        // Of a frame that is announced beside others, no more than what announces it.
-        let announced_len = match self.state {
-            DecoderState::Header if !self.transfers.is_empty() => self.announced_len(),
-            _ => None,
-        };
-        let direct: &mut [u8] = match self.state {
+        let (direct, len_max): (&mut [u8], usize) = match self.state {
+            DecoderState::Header if self.transfers.is_empty() => (&mut [], BUFFER_LEN),
+            // The next record is most likely another chunk. Only its header tells.
+            DecoderState::Header if self.buffer.len() < RECORD_HEADER_LEN => (&mut [], AHEAD_LEN),
+            // Of a frame that is announced beside others, no more than what announces it.
+            DecoderState::Header => {
+                let announced_len = self.announced_len().unwrap_or(usize::MAX);
+                (&mut [], announced_len.saturating_sub(self.buffer.len()).max(AHEAD_LEN))
+            }
             DecoderState::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
-                Some(Transfer::Receiving(Receiving { memory, at, .. })) => {
+                Some(Transfer::Receiving(Receiving { memory, at, .. })) if *at < memory.len() => {
                     let end = (*at + left).min(memory.len());
-                    &mut memory[*at..end]
+                    (&mut memory[*at..end], AHEAD_LEN)
                 }
-                _ => &mut [],
+                _ => (&mut [], BUFFER_LEN),
             },
-            _ => &mut [],
-        };
-        let buffered_len = self.buffer.bytes().len();
-        let len_max = if !direct.is_empty() || is_between_chunks {
-            AHEAD_LEN
-        } else {
-            announced_len.map_or(BUFFER_LEN, |len| len.saturating_sub(buffered_len).max(AHEAD_LEN))
+            DecoderState::Admission { .. } => (&mut [], BUFFER_LEN),
         };
         [direct, self.buffer.spare_capacity(len_max)]
     }

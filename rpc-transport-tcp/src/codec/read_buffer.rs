@@ -56,6 +56,11 @@ impl ReadBuffer {
         }
     }
 
+    /// Returns the number of unread bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.unread.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.unread.is_empty()
     }
