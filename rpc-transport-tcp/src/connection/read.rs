@@ -1,7 +1,7 @@
 //! The reading half of the driver, which is the connection's task.
 //!
-//! The send queue is corked while the frames of a read are delivered, so that replies made in place
-//! go out together. Frames that only wake a task, such as replies that wake their callers, keep it
+//! The send queue is corked while the frames of a read are delivered, if there are several, so that
+//! replies made in place go out together. Frames that only wake a task, such as replies that wake their callers, keep it
 //! corked until the woken tasks have run. Their next requests can then go out together, too.
 //!
 //! Each frame is delivered with the [`ConnectionDriver`] in a [`Handoff`]. If its handler blocks,
@@ -54,8 +54,8 @@ impl<S: Socket> ConnectionShared<S> {
             // left.
             self.counters.received_bytes.add(read.len as u64);
             turn_bytes += read.len;
-            let woken_count;
-            (driver, woken_count) = self.deliver(driver, handler, &mut has_woken)?;
+            let woken;
+            (driver, woken) = self.deliver(driver, handler, &mut has_woken)?;
             let decoder = &mut driver.decoder;
             self.chunks_received.update(decoder);
             // With large frames in flight, all cores are busy. Arriving bytes wake the runtime's
@@ -64,7 +64,7 @@ impl<S: Socket> ConnectionShared<S> {
             // three small calls in a hundred, 1.4 ms for one, against 0.06 ms for the others (two
             // cores, Linux 6.18). Woken tasks therefore run first, not after the next write, since
             // a thread loses its core in the kernel.
-            let is_shared = woken_count > 0 && self.has_large_under_way(decoder);
+            let is_shared = woken.count > 0 && woken.is_beside_large;
             if is_shared {
                 displace_lifo_slot(&Handle::current());
                 yield_now().await;
@@ -74,7 +74,7 @@ impl<S: Socket> ConnectionShared<S> {
             if is_over || read.is_exhausted {
                 self.send_ack(decoder);
             }
-            let is_gathering = woken_count > 1;
+            let is_gathering = woken.count > 1;
             // A peer that never pauses must not starve the thread's other tasks.
             if !is_shared && (is_gathering || is_over) {
                 yield_now().await;
@@ -162,23 +162,22 @@ impl<S: Socket> ConnectionShared<S> {
         }
     }
 
-    /// Returns true if large frames are in flight in either direction. A full socket also counts.
-    fn has_large_under_way(&self, decoder: &Decoder) -> bool {
-        decoder.has_transfers() || matches!(self.queue().turn(), Turn::Driver(_))
-    }
-
-    /// Delivers the received frames. Returns the number of frames that woke a task and have no
-    /// reply yet. If there are several, the queue stays corked.
+    /// Delivers the received frames. If several have woken a task, the queue stays corked.
     fn deliver(
         &self,
         mut driver: Box<ConnectionDriver<S>>,
         handler: &dyn Handler,
         has_woken: &mut bool,
-    ) -> Result<(Box<ConnectionDriver<S>>, u64), Ended> {
-        self.queue().cork();
+    ) -> Result<(Box<ConnectionDriver<S>>, Woken), Ended> {
         let mut received = Received::default();
         let mut is_unblocked = false;
-        while let Some(event) = driver.decoder.next()? {
+        let (mut is_first, mut is_last) = (true, false);
+        while !is_last && let Some(event) = driver.decoder.next()? {
+            if std::mem::take(&mut is_first) {
+                // A reply that nothing can join is written where it is made.
+                is_last = driver.decoder.is_between_frames() && !driver.decoder.acks.is_due();
+                self.queue().begin_delivery(!is_last);
+            }
             match event {
                 DecoderEvent::Announced { prefix, len } => {
                     driver.decoder.admit(handler.handle_announced(&prefix, len)?);
@@ -190,18 +189,18 @@ impl<S: Socket> ConnectionShared<S> {
                         let mut handoff = Handoff::without_driver(had_woken);
                         handler.handle_frame(frame, delivery, &mut handoff)?;
                         *has_woken = handoff.has_woken();
-                        continue;
+                    } else {
+                        let mut handoff = Handoff::new(driver, had_woken);
+                        let result = handler.handle_frame(frame, delivery, &mut handoff);
+                        *has_woken = handoff.has_woken();
+                        let Some(returned) = handoff.into_driver() else {
+                            // The other task has uncorked the queue, and now reads and writes.
+                            received.add_to(&self.counters);
+                            return Err(Ended::TakenOver);
+                        };
+                        driver = returned;
+                        result?;
                     }
-                    let mut handoff = Handoff::new(driver, had_woken);
-                    let result = handler.handle_frame(frame, delivery, &mut handoff);
-                    *has_woken = handoff.has_woken();
-                    let Some(returned) = handoff.into_driver() else {
-                        // The other task has uncorked the queue, and now reads and writes.
-                        received.add_to(&self.counters);
-                        return Err(Ended::TakenOver);
-                    };
-                    driver = returned;
-                    result?;
                 }
                 DecoderEvent::Ack { read } => {
                     is_unblocked |= self.queue().handle_ack(read, Instant::now())?;
@@ -220,12 +219,22 @@ impl<S: Socket> ConnectionShared<S> {
             // The write happens anyway, so the ack is free.
             self.send_ack(decoder);
         }
-        let woken_count = self.uncork_delivered(received.sum(), driver.is_on_several_threads());
-        if woken_count > 1 {
+        let is_shared = driver.is_on_several_threads();
+        let (count, turn) = self.uncork_delivered(received.sum(), is_shared);
+        if count > 1 {
             self.queue().cork();
         }
-        Ok((driver, woken_count))
+        let is_beside_large = driver.decoder.has_transfers() || matches!(turn, Turn::Driver(_));
+        Ok((driver, Woken { count, is_beside_large }))
     }
+}
+
+/// The delivered frames that woke a task and have no reply yet.
+#[derive(Debug)]
+struct Woken {
+    count: u64,
+    /// True if large frames are in flight in either direction. A full socket also counts.
+    is_beside_large: bool,
 }
 
 /// The number of frames in one delivery.
@@ -255,6 +264,7 @@ impl Received {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::fmt;
     use std::future::Future as _;
     use std::io::{Read, Write};
     use std::pin::pin;
@@ -275,11 +285,16 @@ pub(super) mod tests {
     /// Far more than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// Accepts everything, and counts complete frames.
-    #[derive(Debug, Default)]
-    pub(in crate::connection) struct Taker(Mutex<usize>);
+    /// Accepts everything, and calls the function with each complete frame.
+    pub(in crate::connection) struct OnFrame<F>(pub(in crate::connection) F);
 
-    impl Handler for Taker {
+    impl<F> fmt::Debug for OnFrame<F> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("OnFrame")
+        }
+    }
+
+    impl<F: Fn(Bytes, &mut Handoff) + Send + Sync + 'static> Handler for OnFrame<F> {
         fn handle_announced(
             &self,
             _: &[u8; HEADER_LEN],
@@ -290,11 +305,11 @@ pub(super) mod tests {
 
         fn handle_frame(
             &self,
-            _: Bytes,
+            frame: Bytes,
             _: Delivery,
-            _: &mut Handoff,
+            handoff: &mut Handoff,
         ) -> Result<(), ProtocolError> {
-            *self.0.lock().unwrap() += 1;
+            (self.0)(frame, handoff);
             Ok(())
         }
 
@@ -303,6 +318,16 @@ pub(super) mod tests {
         }
 
         fn handle_closed(&self, _: CloseReason) {}
+    }
+
+    /// Returns a driver whose handler is another than the one that a test reads for.
+    fn driver(shared: &Arc<ConnectionShared<UnixStream>>) -> Box<ConnectionDriver<UnixStream>> {
+        ConnectionDriver::new(Arc::clone(shared), Arc::new(OnFrame(|_, _: &mut Handoff| {})))
+    }
+
+    /// Sends the header of `frame` back.
+    fn echo(transport: &SocketTransport<UnixStream>, frame: &Bytes) {
+        transport.send_control(*frame.first_chunk().unwrap()).unwrap();
     }
 
     /// Encodes a chunk that asks for an ack and does not complete its frame, and a small frame.
@@ -322,50 +347,20 @@ pub(super) mod tests {
         let mut theirs = theirs.into_std().unwrap();
         theirs.write_all(&chunk_and_frame()).unwrap();
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
-        let taker = Taker::default();
+        let count = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&count);
+        let taker = OnFrame(move |_, _: &mut Handoff| *counted.lock().unwrap() += 1);
         let mut context = Context::from_waker(Waker::noop());
         shared.socket.readable().await.unwrap();
-        let driver = ConnectionDriver::new(Arc::clone(&shared), Arc::new(Taker::default()));
-        let mut reading = pin!(shared.read(driver, &taker));
+        let mut reading = pin!(shared.read(driver(&shared), &taker));
         let mut received = [0; 64];
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        assert_eq!(*taker.0.lock().unwrap(), 1);
+        assert_eq!(*count.lock().unwrap(), 1);
         let nothing = theirs.read(&mut received).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         assert!(reading.as_mut().poll(&mut context).is_pending());
         let len = theirs.read(&mut received).unwrap();
         assert_eq!(received[..len], record::ack(HEADER_LEN as u64));
-    }
-
-    /// Wakes a task for each frame, and records if an earlier frame of the same poll did.
-    #[derive(Debug, Default)]
-    struct Waking(Mutex<Vec<bool>>);
-
-    impl Handler for Waking {
-        fn handle_announced(
-            &self,
-            _: &[u8; HEADER_LEN],
-            _: u64,
-        ) -> Result<Admission, ProtocolError> {
-            Ok(Admission::Refuse)
-        }
-
-        fn handle_frame(
-            &self,
-            _: Bytes,
-            _: Delivery,
-            handoff: &mut Handoff,
-        ) -> Result<(), ProtocolError> {
-            self.0.lock().unwrap().push(handoff.has_woken());
-            handoff.woke();
-            Ok(())
-        }
-
-        fn handle_withheld(&self, _: &[u8; HEADER_LEN], _: Withheld) -> Result<(), ProtocolError> {
-            Ok(())
-        }
-
-        fn handle_closed(&self, _: CloseReason) {}
     }
 
     /// Without this, a handler that blocks would keep a task from running that a delivery of the
@@ -380,59 +375,21 @@ pub(super) mod tests {
         theirs.write_all(&[&frame[..], &frame].concat()).unwrap();
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
         shared.socket.readable().await.unwrap();
-        let waking = Waking::default();
-        let driver = ConnectionDriver::new(Arc::clone(&shared), Arc::new(Taker::default()));
-        let mut reading = pin!(shared.read(driver, &waking));
+        // For each frame, if an earlier one of the same poll has woken a task.
+        let known = Arc::new(Mutex::new(Vec::new()));
+        let knows = Arc::clone(&known);
+        let waking = OnFrame(move |_, handoff: &mut Handoff| {
+            knows.lock().unwrap().push(handoff.has_woken());
+            handoff.woke();
+        });
+        let mut reading = pin!(shared.read(driver(&shared), &waking));
         let mut context = Context::from_waker(Waker::noop());
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        assert_eq!(*waking.0.lock().unwrap(), [false, true]);
+        assert_eq!(*known.lock().unwrap(), [false, true]);
         theirs.write_all(&frame).unwrap();
         shared.socket.readable().await.unwrap();
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        assert_eq!(*waking.0.lock().unwrap(), [false, true, false], "another poll");
-    }
-
-    /// Echoes each frame, but blocks in the second until it is released.
-    #[derive(Debug)]
-    struct Blocker {
-        transport: SocketTransport<UnixStream>,
-        frame_count: Mutex<usize>,
-        let_go: Mutex<mpsc::Receiver<()>>,
-    }
-
-    impl Handler for Blocker {
-        fn handle_announced(
-            &self,
-            _: &[u8; HEADER_LEN],
-            _: u64,
-        ) -> Result<Admission, ProtocolError> {
-            Ok(Admission::Refuse)
-        }
-
-        fn handle_frame(
-            &self,
-            frame: Bytes,
-            _: Delivery,
-            handoff: &mut Handoff,
-        ) -> Result<(), ProtocolError> {
-            let number = {
-                let mut count = self.frame_count.lock().unwrap();
-                *count += 1;
-                *count
-            };
-            handoff.release();
-            if number == 2 {
-                self.let_go.lock().unwrap().recv_timeout(LIMIT).unwrap();
-            }
-            self.transport.send_control(*frame.first_chunk().unwrap()).unwrap();
-            Ok(())
-        }
-
-        fn handle_withheld(&self, _: &[u8; HEADER_LEN], _: Withheld) -> Result<(), ProtocolError> {
-            Ok(())
-        }
-
-        fn handle_closed(&self, _: CloseReason) {}
+        assert_eq!(*known.lock().unwrap(), [false, true, false], "another poll");
     }
 
     /// Returns a small frame filled with one byte.
@@ -441,17 +398,58 @@ pub(super) mod tests {
         [&header.to_bytes()[..], &[byte; HEADER_LEN]].concat()
     }
 
+    #[tokio::test]
+    async fn an_answer_that_none_can_join_leaves_at_once() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let peer = Arc::new(theirs.into_std().unwrap());
+        let transport = SocketTransport::new(ours, Pool::new(0));
+        let shared = Arc::clone(&transport.shared);
+        // For each frame, if its answer has reached the peer while it is delivered.
+        let arrived = Arc::new(Mutex::new(Vec::new()));
+        let (at_peer, arrives) = (Arc::clone(&peer), Arc::clone(&arrived));
+        let answering = OnFrame(move |frame, _: &mut Handoff| {
+            echo(&transport, &frame);
+            arrives.lock().unwrap().push((&*at_peer).read(&mut [0; 1000]).is_ok());
+        });
+        let mut reading = pin!(shared.read(driver(&shared), &answering));
+        let mut context = Context::from_waker(Waker::noop());
+        for (frames, has_arrived) in [
+            (frame(1), vec![true]),
+            ([frame(2), frame(3)].concat(), vec![false, false]),
+            (frame(4), vec![true]),
+        ] {
+            (&*peer).write_all(&frames).unwrap();
+            shared.socket.readable().await.unwrap();
+            assert!(reading.as_mut().poll(&mut context).is_pending());
+            assert_eq!(std::mem::take(&mut *arrived.lock().unwrap()), has_arrived);
+            // What has gathered has left by the end of the read.
+            assert_eq!((&*peer).read(&mut [0; 1000]).is_ok(), has_arrived.len() > 1);
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn frames_around_a_blocking_handler_are_answered() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (release, let_go) = mpsc::channel();
         let transport = SocketTransport::new(ours, Pool::new(0));
         let shared = Arc::clone(&transport.shared);
-        let let_go = Mutex::new(let_go);
-        let blocker = Arc::new(Blocker { transport, frame_count: Mutex::default(), let_go });
+        let answering = SocketTransport { shared: Arc::clone(&shared) };
+        let (count, let_go) = (Mutex::new(0), Mutex::new(let_go));
+        let blocking = OnFrame(move |frame, handoff: &mut Handoff| {
+            let number = {
+                let mut count = count.lock().unwrap();
+                *count += 1;
+                *count
+            };
+            handoff.release();
+            if number == 2 {
+                let_go.lock().unwrap().recv_timeout(LIMIT).unwrap();
+            }
+            echo(&answering, &frame);
+        });
         let mut theirs = theirs.into_std().unwrap();
         theirs.write_all(&[frame(1), frame(2), frame(3)].concat()).unwrap();
-        blocker.transport.start(Arc::<Blocker>::clone(&blocker));
+        transport.start(Arc::new(blocking));
         theirs.set_nonblocking(false).unwrap();
         theirs.set_read_timeout(Some(LIMIT)).unwrap();
         let reader = tokio::task::spawn_blocking(move || {

@@ -126,7 +126,7 @@ impl<S: Socket> ConnectionShared<S> {
 
     /// Writes the frames that were queued while the queue was corked.
     pub(crate) fn uncork(&self) {
-        let (_, is_to_write) = self.queue().uncork();
+        let is_to_write = self.queue().uncork();
         if is_to_write {
             self.flush(Writer::Sender);
         }
@@ -134,20 +134,21 @@ impl<S: Socket> ConnectionShared<S> {
 
     /// Writes the frames that were queued while `delivered_count` frames were delivered.
     ///
-    /// Returns the number of delivered frames that woke a task and have no reply yet. `is_shared`
-    /// tells if other threads may run those tasks.
-    pub(crate) fn uncork_delivered(&self, delivered_count: u64, is_shared: bool) -> u64 {
-        let (woken_count, is_to_write) = {
+    /// Returns the number of delivered frames that woke a task and have no reply yet, and the turn
+    /// to write the rest. `is_shared` tells if other threads may run those tasks.
+    pub(crate) fn uncork_delivered(&self, delivered_count: u64, is_shared: bool) -> (u64, Turn) {
+        let (woken_count, is_to_write, turn) = {
             let mut queue = self.queue();
-            let (answered_count, is_to_write) = queue.uncork();
-            let woken_count = delivered_count.saturating_sub(answered_count as u64);
+            let is_to_write = queue.uncork();
+            let woken_count = delivered_count.saturating_sub(queue.answered_count());
             queue.set_woken(if is_shared { woken_count } else { 0 });
-            (woken_count, is_to_write)
+            (woken_count, is_to_write, queue.turn())
         };
-        if is_to_write {
-            self.flush(Writer::Sender);
+        if !is_to_write {
+            return (woken_count, turn);
         }
-        woken_count
+        self.flush(Writer::Sender);
+        (woken_count, self.queue().turn())
     }
 
     /// Writes the queued frames, unless another task is writing and sees them. Notifies the
@@ -281,6 +282,7 @@ mod tests {
 
     use futures::FutureExt as _;
     use futures::channel::oneshot;
+    use rpc_core::handoff::Handoff;
     use rpc_core::pool::Pool;
     use rpc_core::transport::Transport as _;
     use rpc_core::wire::HEADER_LEN;
@@ -289,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::codec::record::RECORD_HEADER_LEN;
-    use crate::connection::read::tests::Taker;
+    use crate::connection::read::tests::OnFrame;
     use crate::connection::transport::SocketTransport;
     use crate::send::queue::DEFERRED_COUNT_MIN;
 
@@ -376,7 +378,7 @@ mod tests {
     async fn deferred_frames_leave_before_a_connection_closes() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let transport = SocketTransport::new(ours, Pool::new(0));
-        transport.start(Arc::new(Taker::default()));
+        transport.start(Arc::new(OnFrame(|_, _: &mut Handoff| {})));
         // The connection's task waits for bytes. Its first turn would end the deferral.
         tokio::task::yield_now().await;
         transport.shared.queue().set_woken(DEFERRED_COUNT_MIN);

@@ -4,8 +4,8 @@
 //! also holds the [`WriteScheduler`], asks [`SendQueue::next`] before each write, and follows its
 //! answer. [`Turn`] names the party that writes next.
 //!
-//! The queue is *corked* while the frames of one read are delivered, and until the tasks that they
-//! woke have run. Frames then gather and leave together.
+//! The queue is *corked* while several frames of one read are delivered, and until the tasks that
+//! they woke have run. Frames then gather and leave together.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -71,21 +71,15 @@ enum QueuePhase {
     Closed(CloseReason),
 }
 
-/// The state of corking.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Cork {
-    #[default]
-    Out,
-    /// Corked. Counts the small frames queued since.
-    In { frame_count: usize },
-}
-
 /// The state that senders share.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     turn: Turn,
     phase: QueuePhase,
-    cork: Cork,
+    is_corked: bool,
+    /// The number of small frames that were queued before the delivery that is under way, or the
+    /// last one.
+    queued_before: u64,
     /// True while senders leave their writes to the connection's task.
     defers: bool,
     /// True if the connection's task must still be notified of a deferred frame.
@@ -128,7 +122,7 @@ impl SendQueue {
             Frame::Large(frame) => {
                 self.queued.large_count += 1;
                 self.large.push_back(frame);
-                self.claim_turn() == Turn::Anyone && self.cork == Cork::Out
+                self.claim_turn() == Turn::Anyone && !self.is_corked
             }
         }
     }
@@ -142,10 +136,7 @@ impl SendQueue {
 
     /// Returns true if nothing is queued or being written, and a sender would write at once.
     pub(crate) fn is_idle(&self) -> bool {
-        self.turn == Turn::Idle
-            && self.cork == Cork::Out
-            && !self.defers
-            && self.phase == QueuePhase::Open
+        self.turn == Turn::Idle && !self.is_corked && !self.defers && self.phase == QueuePhase::Open
     }
 
     /// Records that a sender writes a record directly. The queue must be idle.
@@ -186,7 +177,7 @@ impl SendQueue {
     pub(crate) fn push_ack(&mut self, read: u64) -> bool {
         // Acks are cumulative, so a newer one makes an unsent one redundant.
         self.ack = Some(read);
-        self.claim_turn() != Turn::Driver(Blocked::SocketFull) && self.cork == Cork::Out
+        self.claim_turn() != Turn::Driver(Blocked::SocketFull) && !self.is_corked
     }
 
     /// Records an ack from the peer. Returns true if the connection's task can go on.
@@ -218,20 +209,15 @@ impl SendQueue {
         let is_long = self.small.bytes() >= CORKED_BYTES_MAX;
         // Only from `Idle`: a writer that is active would send the frame anyway, without the
         // detour.
-        if self.defers && self.turn == Turn::Idle && self.cork == Cork::Out && !is_long {
+        if self.defers && self.turn == Turn::Idle && !self.is_corked && !is_long {
             (self.turn, self.is_driver_due) = (Turn::Driver(Blocked::Deferred), true);
         }
         let turn = self.claim_turn();
         self.charge_backlog();
         // Nothing can be written to a full socket. The frame waits for the connection's task.
         let is_full = turn == Turn::Driver(Blocked::SocketFull);
-        match &mut self.cork {
-            Cork::Out => !is_full && (is_long || turn != Turn::Driver(Blocked::Deferred)),
-            Cork::In { frame_count } => {
-                *frame_count += 1;
-                !is_full && is_long
-            }
-        }
+        let is_awaited = self.is_corked || turn == Turn::Driver(Blocked::Deferred);
+        !is_full && (is_long || !is_awaited)
     }
 
     /// Returns true once after a frame was deferred. The caller then notifies the connection's
@@ -426,9 +412,20 @@ impl SendQueue {
             && std::mem::take(&mut self.is_awaited)
     }
 
+    /// Begins a delivery. What is sent while it is under way gathers if it `has_many` frames.
+    pub(crate) fn begin_delivery(&mut self, has_many: bool) {
+        self.is_corked |= has_many;
+        self.queued_before = self.queued.small_count;
+    }
+
     /// Lets frames gather.
     pub(crate) fn cork(&mut self) {
-        self.cork = Cork::In { frame_count: 0 };
+        self.is_corked = true;
+    }
+
+    /// Returns the number of small frames that were queued during the delivery that ends here.
+    pub(crate) fn answered_count(&self) -> u64 {
+        self.queued.small_count - self.queued_before
     }
 
     /// Records the number of tasks that the last delivery woke and that other threads may run.
@@ -436,18 +433,15 @@ impl SendQueue {
         self.defers = woken_count >= DEFERRED_COUNT_MIN;
     }
 
-    /// Lets frames leave again. Returns the number of small frames that gathered, and true if the
-    /// caller must write.
-    pub(crate) fn uncork(&mut self) -> (usize, bool) {
+    /// Lets frames leave again. Returns true if the caller must write.
+    #[must_use]
+    pub(crate) fn uncork(&mut self) -> bool {
+        self.is_corked = false;
         let has_urgent = self.has_small() || self.ack.is_some();
-        let is_to_write = match self.turn {
+        match self.turn {
             Turn::Idle | Turn::Driver(Blocked::SocketFull) => false,
             Turn::Anyone => has_urgent || !self.large.is_empty(),
             Turn::Driver(_) => has_urgent,
-        };
-        match std::mem::take(&mut self.cork) {
-            Cork::Out => (0, is_to_write),
-            Cork::In { frame_count } => (frame_count, is_to_write),
         }
     }
 
@@ -474,7 +468,7 @@ impl SendQueue {
         // The turn becomes idle, so that `drive_writes` ends instead of waiting for a socket or an
         // ack.
         self.phase = QueuePhase::Closed(reason);
-        (self.turn, self.cork, self.ack) = (Turn::Idle, Cork::Out, None);
+        (self.turn, self.is_corked, self.ack) = (Turn::Idle, false, None);
         self.small.clear();
         self.staged_bytes = 0;
         self.abandoned.clear();

@@ -268,7 +268,7 @@ impl Model {
     }
 
     fn uncork(&mut self) {
-        let (_, is_to_write) = self.queue.uncork();
+        let is_to_write = self.queue.uncork();
         self.is_corked = false;
         self.add_sender(is_to_write);
     }

@@ -20,8 +20,22 @@ fn a_corked_queue_gathers_within_bounds() {
     assert!(!push(&mut queue, 100));
     assert!(!queue.push_bytes(&[0; 44]));
     assert!(push(&mut queue, CORKED_BYTES_MAX));
-    assert_eq!(queue.uncork(), (3, true));
+    assert!(queue.uncork());
     assert!(push(&mut queue, 100));
+}
+
+#[test]
+fn only_replies_that_others_may_join_gather() {
+    for (has_many, is_written_at_once) in [(false, true), (true, false)] {
+        let mut queue = SendQueue::default();
+        let _ = queue.push_bytes(&[0; 44]);
+        queue.begin_delivery(has_many);
+        assert_eq!(queue.answered_count(), 0, "it was queued before");
+        assert_eq!(queue.push_bytes(&[0; 44]), is_written_at_once);
+        assert_eq!(queue.push_bytes(&[0; 44]), is_written_at_once);
+        assert_eq!(queue.answered_count(), 2);
+        assert!(queue.uncork());
+    }
 }
 
 #[test]
@@ -158,32 +172,30 @@ impl Writing {
 
 #[test]
 fn a_sender_writes_its_large_frame_only_if_no_task_does() {
-    let queue = |turn, cork| SendQueue { turn, cork, ..SendQueue::default() };
-    let corked = Cork::In { frame_count: 0 };
-    assert!(queue(Turn::Idle, Cork::Out).push(large(1, 100), 100));
-    assert!(queue(Turn::Anyone, Cork::Out).push(large(1, 100), 100));
-    assert!(!queue(Turn::Idle, corked).push(large(1, 100), 100));
+    let queue = |turn, is_corked| SendQueue { turn, is_corked, ..SendQueue::default() };
+    assert!(queue(Turn::Idle, false).push(large(1, 100), 100));
+    assert!(queue(Turn::Anyone, false).push(large(1, 100), 100));
+    assert!(!queue(Turn::Idle, true).push(large(1, 100), 100));
     for blocked in [Blocked::SocketFull, Blocked::TurnOver, Blocked::WindowFull] {
-        assert!(!queue(Turn::Driver(blocked), Cork::Out).push(large(1, 100), 100));
+        assert!(!queue(Turn::Driver(blocked), false).push(large(1, 100), 100));
     }
 }
 
 #[test]
 fn small_frames_wait_for_a_full_socket_and_the_cork() {
-    let corked = Cork::In { frame_count: 0 };
-    for (turn, cork, expected) in [
-        (Turn::Idle, Cork::Out, true),
-        (Turn::Driver(Blocked::TurnOver), Cork::Out, true),
-        (Turn::Driver(Blocked::WindowFull), Cork::Out, true),
-        (Turn::Driver(Blocked::SocketFull), Cork::Out, false),
-        (Turn::Idle, corked, false),
-        (Turn::Driver(Blocked::SocketFull), corked, false),
+    for (turn, is_corked, expected) in [
+        (Turn::Idle, false, true),
+        (Turn::Driver(Blocked::TurnOver), false, true),
+        (Turn::Driver(Blocked::WindowFull), false, true),
+        (Turn::Driver(Blocked::SocketFull), false, false),
+        (Turn::Idle, true, false),
+        (Turn::Driver(Blocked::SocketFull), true, false),
     ] {
-        let queue = || SendQueue { turn, cork, ..SendQueue::default() };
-        assert_eq!(push(&mut queue(), 100), expected, "{turn:?} {cork:?}");
-        assert_eq!(queue().push_ack(1), expected, "{turn:?} {cork:?}");
+        let queue = || SendQueue { turn, is_corked, ..SendQueue::default() };
+        assert_eq!(push(&mut queue(), 100), expected, "{turn:?} {is_corked}");
+        assert_eq!(queue().push_ack(1), expected, "{turn:?} {is_corked}");
         let is_full = turn == Turn::Driver(Blocked::SocketFull);
-        assert_eq!(push(&mut queue(), CORKED_BYTES_MAX), !is_full, "{turn:?} {cork:?}");
+        assert_eq!(push(&mut queue(), CORKED_BYTES_MAX), !is_full, "{turn:?} {is_corked}");
     }
 }
 
@@ -203,12 +215,12 @@ fn uncorking_writes_all_but_the_drivers_frames() {
     };
     let full = Turn::Driver(Blocked::SocketFull);
     for turn in [Turn::Anyone, Turn::Driver(Blocked::TurnOver), Turn::Driver(Blocked::WindowFull)] {
-        assert!(with_ack(turn).uncork().1 && with_small(turn).uncork().1, "{turn:?}");
-        assert_eq!(with_large(turn).uncork().1, turn == Turn::Anyone);
-        assert!(!queue(turn).uncork().1, "another task has taken it");
+        assert!(with_ack(turn).uncork() && with_small(turn).uncork(), "{turn:?}");
+        assert_eq!(with_large(turn).uncork(), turn == Turn::Anyone);
+        assert!(!queue(turn).uncork(), "another task has taken it");
     }
-    assert!(!with_ack(full).uncork().1 && !with_small(full).uncork().1);
-    assert!(!queue(Turn::Idle).uncork().1);
+    assert!(!with_ack(full).uncork() && !with_small(full).uncork());
+    assert!(!queue(Turn::Idle).uncork());
 }
 
 #[test]
