@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, FallibleRequests, OneMessage, Requests};
 use super::{Call, ClientReply, RequestParts};
+use crate::call::metadata::discard;
 use crate::call::refusal;
 use crate::client::Caller;
 use crate::payload::tail_field::Detacher;
@@ -150,10 +151,13 @@ where
         let body = Body::Message(&mut message);
         // To await a future is to move it once more, and this one is long.
         let explain = Explain::begin(&parts.extensions);
-        let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
-        let decoded = call.await.and_then(decode);
+        let decoded = {
+            let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
+            call.await.and_then(decode)
+        };
         // The account ends with the decoded message, not with its arrival.
         explain.inspect(|explain| explain.end(decoded.as_ref().err()));
+        discard(parts.metadata);
         decoded
     }
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Request, Response, Status};
 
 use crate::Deadline;
+use crate::call::metadata::discard;
 use crate::call::options::MessageLimits;
 use crate::payload::tail_field::Detacher;
 use crate::server::call::context::{CallScope, CancelOnDrop, Entered, Scoped, time_exceeded};
@@ -61,7 +62,8 @@ where
         // What the handler holds is free before its client can know.
         drop(future);
         match ended {
-            Poll::Ready(Ok(ref response)) if responder.try_reply(response, detacher, limits) => {
+            Poll::Ready(Ok(response)) if responder.try_reply(&response, detacher, limits) => {
+                discard(response.into_parts().0);
                 polled = Polled::Answered;
             }
             Poll::Ready(result) => polled = Polled::Ended(result),
