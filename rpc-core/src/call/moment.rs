@@ -10,8 +10,6 @@ pub(crate) struct Moment(clock::Time);
 
 impl Moment {
     /// Returns the present time.
-    // Not inlined: it would enlarge the code of each call in a user's crate.
-    #[inline(never)]
     pub(crate) fn now() -> Self {
         Self(clock::now())
     }

@@ -81,14 +81,14 @@ impl StreamWriter {
         block: &[u8],
         message: Option<&dyn Encode>,
     ) -> Result<(), Status> {
-        self.send_frame(Parts { header: self.header(kind), block, message }).await
+        self.send_frame(Parts::new(self.header(kind), block, message)).await
     }
 
     /// Sends a frame with one compressed message, as [`Self::send`].
     pub(super) async fn send_deflated(&mut self, message: &dyn Encode) -> Result<(), Status> {
         let mut header = self.header(FrameKind::Messages);
         header.is_deflated = true;
-        self.send_frame(Parts { header, block: &[], message: Some(message) }).await
+        self.send_frame(Parts::new(header, &[], Some(message))).await
     }
 
     async fn send_frame(&mut self, mut parts: Parts<'_>) -> Result<(), Status> {

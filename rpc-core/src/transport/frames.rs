@@ -173,15 +173,33 @@ impl WriteHead for &[u8] {
     }
 }
 
-/// The parts of a frame. The lengths in `header` are set when it is written.
+/// The parts of a frame, whose header has the lengths of the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts<'a> {
-    pub(crate) header: FrameHeader,
-    pub(crate) block: &'a [u8],
-    pub(crate) message: Option<&'a dyn Encode>,
+    header: FrameHeader,
+    block: &'a [u8],
+    message: Option<&'a dyn Encode>,
 }
 
 impl<'a> Parts<'a> {
+    pub(crate) fn new(
+        mut header: FrameHeader,
+        block: &'a [u8],
+        message: Option<&'a dyn Encode>,
+    ) -> Self {
+        header.measure(block.len(), message.map_or(0, Encode::len));
+        Self::measured(header, block, message)
+    }
+
+    /// The same with a header that has the lengths.
+    pub(crate) fn measured(
+        header: FrameHeader,
+        block: &'a [u8],
+        message: Option<&'a dyn Encode>,
+    ) -> Self {
+        Self { header, block, message }
+    }
+
     /// The frame, as a transport takes it.
     pub(crate) fn frame(&mut self) -> OutFrame<'_> {
         OutFrame::new(self.head_len(), self.tail(), self)
@@ -194,7 +212,8 @@ impl<'a> Parts<'a> {
 
     /// The length of the whole frame.
     pub(crate) fn len(&self) -> usize {
-        HEADER_LEN + self.block.len() + self.message_len()
+        // A frame that has been encoded, or is about to be, fits the address space.
+        usize::try_from(self.header.frame_len()).unwrap_or(usize::MAX)
     }
 
     /// The length of what precedes the tail.
@@ -202,16 +221,14 @@ impl<'a> Parts<'a> {
         self.len() - self.tail().map_or(0, Bytes::len)
     }
 
-    fn message_len(&self) -> usize {
-        self.message.map_or(0, Encode::len)
+    /// The length of the message, if there is one.
+    pub(crate) fn message_len(&self) -> Option<u64> {
+        self.message.map(|_| self.header.message_len)
     }
 }
 
 impl WriteHead for Parts<'_> {
     fn write_head(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
-        // Callers have checked the block against a limit of 32 bits.
-        self.header.metadata_len = u32::try_from(self.block.len()).unwrap_or(u32::MAX);
-        self.header.message_len = self.message_len() as u64;
         let (head, message) = head.split_at_mut(HEADER_LEN + self.block.len());
         head[..HEADER_LEN].copy_from_slice(&self.header.to_bytes());
         head[HEADER_LEN..].copy_from_slice(self.block);

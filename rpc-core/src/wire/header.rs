@@ -134,6 +134,13 @@ impl FrameHeader {
         }
     }
 
+    /// Sets the lengths of what follows, in bytes. The caller has checked the metadata against a
+    /// limit of 32 bits.
+    pub fn measure(&mut self, metadata_len: usize, message_len: usize) {
+        self.metadata_len = u32::try_from(metadata_len).unwrap_or(u32::MAX);
+        self.message_len = message_len as u64;
+    }
+
     /// The length of the whole frame, header included.
     #[must_use]
     pub fn frame_len(&self) -> u64 {

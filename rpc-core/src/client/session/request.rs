@@ -157,9 +157,9 @@ impl<'a> Request<'a> {
         if call.explain.is_some() {
             session.ask_for_times(call.method, block);
         }
-        let message_len = call.message.map_or(0, Encode::len) as u64;
+        header.measure(block.len(), call.message.map_or(0, Encode::len));
         let peer_limits = &session.core.settled.peer_limits;
-        refusal::check_message("request", message_len, "server's", peer_limits)?;
+        refusal::check_message("request", header.message_len, "server's", peer_limits)?;
         refusal::check_metadata("request", block.len(), "server's", peer_limits)?;
         Ok(())
     }
@@ -168,6 +168,7 @@ impl<'a> Request<'a> {
     pub(super) fn compress(&mut self, deflated: &'a Deflated) {
         self.message = Some(deflated);
         self.header.is_deflated = true;
+        self.header.measure(self.block.len(), deflated.len());
     }
 
     /// The call of a request that the transport has.
@@ -254,7 +255,7 @@ impl<'a> Request<'a> {
     }
 
     fn parts(&self) -> Parts<'_> {
-        Parts { header: self.header, block: &self.block, message: self.message }
+        Parts::measured(self.header, &self.block, self.message)
     }
 }
 

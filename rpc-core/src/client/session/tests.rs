@@ -149,7 +149,7 @@ fn session_of(transport: impl Transport + 'static, calls_max: u32) -> Arc<Sessio
 async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
     let session = session(Link::new(Takes::Nothing));
     let header = FrameHeader::bare(FrameKind::Messages, 1);
-    let mut parts = crate::transport::frames::Parts { header, block: &[], message: None };
+    let mut parts = crate::transport::frames::Parts::new(header, &[], None);
     assert!(session.is_open() && session.closed().is_none());
     let status = session.try_send(&mut parts).unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);

@@ -54,7 +54,7 @@ impl Answer<'_> {
         header.argument = self.seq;
         header.is_not_executed = self.is_not_executed;
         header.is_deflated = self.is_deflated;
-        Parts { header, block: &self.block, message: self.message }
+        Parts::new(header, &self.block, self.message)
     }
 }
 
@@ -68,6 +68,11 @@ pub(in crate::server) struct CallStreams {
 }
 
 impl CallStreams {
+    /// Returns true if the method has none.
+    pub(in crate::server) fn is_empty(&self) -> bool {
+        self.recv_stream.is_none() && self.send_stream.is_none()
+    }
+
     /// Ends the requests of a call that has ended, for a task that still reads them: a task that
     /// was given them by the handler would wait for ever, and keep the session.
     pub(in crate::server) fn end_requests(self, why: impl FnOnce() -> Status) {
@@ -138,7 +143,6 @@ impl fmt::Display for Peer<'_> {
 impl Messages {
     /// Those of a call with `streams` whose answer has a message of `response_len` bytes, if it has
     /// one.
-    #[inline]
     pub(in crate::server) fn of(response_len: Option<u64>, streams: &CallStreams) -> Self {
         let (requests, streamed_requests) = match &streams.recv_stream {
             Some(stream) => (stream.received_count(), stream.received_bytes()),
@@ -204,11 +208,12 @@ impl CallRecord {
         Some(Self { method, began, timeout_us, request_len: None, meter, keys: None })
     }
 
-    /// Counts a call that has succeeded, where nothing else is kept of it.
+    /// Counts a unary call that has succeeded with a response of `response_len` bytes, where
+    /// nothing else is kept of it.
     #[inline]
-    pub(in crate::server) fn count_success(&self, messages: &Messages) {
-        let (sent, received) = (messages.sent(), self.received(messages));
-        self.meter.ended(Code::Ok, self.began.elapsed_nanos(), sent, received);
+    pub(in crate::server) fn count_success(&self, response_len: u64) {
+        let request_len = self.request_len.unwrap_or(0);
+        self.meter.ended(Code::Ok, self.began.elapsed_nanos(), response_len, request_len);
     }
 
     /// Writes what is to be said of a call whose answer was sent.

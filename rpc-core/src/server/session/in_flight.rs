@@ -231,8 +231,8 @@ pub(super) struct Response<'a> {
     parts: Parts<'a>,
     record: &'a mut Option<CallRecord>,
     stage: Stage<'a>,
-    /// For the record, from the moment at which the call is out of the table.
-    messages: Option<Messages>,
+    /// For the record of a call with streams, from the moment at which it is out of the table.
+    streamed: Option<Messages>,
 }
 
 /// The progress of the answer.
@@ -266,7 +266,7 @@ impl<'a> Response<'a> {
         record: &'a mut Option<CallRecord>,
     ) -> Self {
         let (parts, stage) = (answer.parts(id), Stage::Unwritten);
-        Self { calls, id, answer, parts, record, stage, messages: None }
+        Self { calls, id, answer, parts, record, stage, streamed: None }
     }
 
     /// The frame, as a transport takes it.
@@ -280,7 +280,7 @@ impl<'a> Response<'a> {
     ///
     /// Returns the status to answer with instead: the transport has no memory for the message.
     fn settle(&mut self, error: Option<TransportError>) -> Result<(), Status> {
-        let Self { calls, id, answer, record, stage, messages, .. } = self;
+        let Self { calls, id, answer, parts, record, stage, streamed } = self;
         let (calls, id, answer) = (*calls, *id, *answer);
         match (mem::replace(stage, Stage::Unwritten), error) {
             // A connection that has ended meanwhile has no peer to tell.
@@ -297,12 +297,16 @@ impl<'a> Response<'a> {
             }
         }
         // Behind the answer, which does not wait for a subscriber.
-        if let (Some(ended), Some(messages)) = (&**record, messages) {
+        if let Some(ended) = &**record {
+            let len = parts.message_len();
             // Most calls end like this: nothing but numbers.
-            if answer.code == 0 && calls.rules.only_counts_successes() {
-                ended.count_success(messages);
+            if answer.code == 0 && streamed.is_none() && calls.rules.only_counts_successes() {
+                ended.count_success(len.unwrap_or(0));
             } else {
-                ended.log_answer(calls.lines(), answer, *messages);
+                let messages = streamed.take();
+                let messages =
+                    messages.unwrap_or_else(|| Messages::of(len, &CallStreams::default()));
+                ended.log_answer(calls.lines(), answer, messages);
             }
             **record = None;
         }
@@ -316,9 +320,8 @@ impl WriteHead for Response<'_> {
         // The call is out of the table before its client can know the answer and make another.
         let ended = self.calls.state().calls.answer(self.id);
         let Some(Kept { streams, .. }) = ended else { return Err(Withdrawn) };
-        if self.record.is_some() {
-            let len = self.parts.message.map(|_| self.parts.header.message_len);
-            self.messages = Some(Messages::of(len, &streams));
+        if !streams.is_empty() && self.record.is_some() {
+            self.streamed = Some(Messages::of(self.parts.message_len(), &streams));
         }
         // `answer` has counted the call as answering. Dropping `Unsettled` is what counts it down;
         // without that, draining would never end.
