@@ -144,6 +144,7 @@ impl<S: Default, H> Calls<S, H> {
     }
 
     /// Ends a started call without an answer; `None` when it has ended already.
+    #[inline]
     pub fn finish(&mut self, id: u64) -> Option<Kept<S, H>> {
         match self.entries.entry(id) {
             // One that is arriving stays: its request would start the call anew.

@@ -240,6 +240,7 @@ impl WriteHead for Parts<'_> {
 }
 
 /// Tells `budget` of a frame that has come, and gives what was kept for it if it was announced.
+#[inline]
 pub(crate) fn received<T>(
     budget: &mut ReceiveBudget<T>,
     header: &FrameHeader,
@@ -270,6 +271,7 @@ pub(crate) fn parse(frame: &[u8], delivery: &Delivery) -> Result<FrameHeader, Pr
 ///
 /// To split `Bytes` in two makes them shared, which allocates; a frame without a block, as most
 /// are, is shortened at its front instead.
+#[inline]
 pub(crate) fn take_apart(header: &FrameHeader, mut frame: Bytes) -> (Bytes, Bytes) {
     frame.advance(HEADER_LEN);
     if header.metadata_len == 0 {

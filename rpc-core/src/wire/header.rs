@@ -184,6 +184,7 @@ impl FrameHeader {
     ///
     /// Returns `ProtocolError` if there are fewer than [`HEADER_LEN`] bytes, if kind or flags mean
     /// nothing, or if the frame has a part that its kind does not have, or lacks one that it needs.
+    #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, ProtocolError> {
         let mut raw: &[u8] = frame.first_chunk::<HEADER_LEN>().ok_or(ProtocolError::Truncated {
             what: "frame header",

@@ -204,6 +204,7 @@ impl SendQueue {
         is_blocked
     }
 
+    #[inline]
     fn pushed_small(&mut self) -> bool {
         self.queued.small_count += 1;
         let is_long = self.small.bytes() >= CORKED_BYTES_MAX;

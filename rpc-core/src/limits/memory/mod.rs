@@ -169,6 +169,7 @@ impl MemoryShare {
     /// # Errors
     ///
     /// Returns a status if they do not, with the limit and how to raise it.
+    #[inline]
     pub fn check(&self, len: u64) -> Result<(), Status> {
         let Some(share) = &self.share else { return Ok(()) };
         share.share.check(len).inspect_err(|_| share.report(len))
