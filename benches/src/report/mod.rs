@@ -1,8 +1,8 @@
 //! The report: tables and plots made of files of results.
 //!
 //! `section` writes the tables, `plot` and `curves` draw, `growth` says which figures are curves,
-//! `page` puts the tables between two marks of the page
-//! that people write, so that a new run renews all numbers and nothing else. `readme` makes the
+//! `page` puts the tables between marks of the page
+//! that people write, so that a new run renews the numbers of its groups and nothing else. `readme` makes the
 //! table and, with `panel`, the chart of the README.
 
 mod columns;
@@ -30,7 +30,7 @@ const PLOTS: &str = "performance";
 const CHART: &str = "performance/readme.svg";
 
 /// Renews the page and the plots in `folder` from `files`; of a figure that stands in several, the
-/// last is taken.
+/// last is taken. Groups without a figure in them stay as they are.
 ///
 /// # Errors
 ///
@@ -43,15 +43,17 @@ pub fn write(files: &[PathBuf], folder: &Path) -> Result<()> {
     }
     let plots = folder.join(PLOTS);
     std::fs::create_dir_all(&plots).with_context(|| format!("making {}", plots.display()))?;
-    let (section, drawings) = section::write(&results)?;
+    let (sections, drawings) = section::write(&results)?;
     for (name, drawing) in drawings {
         let file = plots.join(name);
         std::fs::write(&file, drawing).with_context(|| format!("writing {}", file.display()))?;
     }
     let file = folder.join(PAGE);
-    let page =
+    let mut page =
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let page = page::replace(&page, "report", &section)?;
+    for (group, section) in sections {
+        page = page::replace(&page, &writer(group), &section)?;
+    }
     std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
 }
 
@@ -65,8 +67,27 @@ pub fn write_readme(file: &Path, folder: &Path, page: &Path) -> Result<()> {
     let (chart, table) = readme::write(&Results::read(file)?)?;
     let text =
         std::fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))?;
-    let text = page::replace(&text, "readme", &table)?;
+    let text = page::replace(&text, "`farcall-bench readme`", &table)?;
     let file = folder.join(CHART);
     std::fs::write(&file, chart).with_context(|| format!("writing {}", file.display()))?;
     std::fs::write(page, text).with_context(|| format!("writing {}", page.display()))
+}
+
+/// The writer of a group's section, as the marks on the page name it.
+fn writer(group: &str) -> String {
+    format!("`farcall-bench report`, {group}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_a_place_for_each_group() {
+        let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/book/src");
+        let page = std::fs::read_to_string(book.join(PAGE)).unwrap();
+        for (_, group, _) in section::GROUPS {
+            page::replace(&page, &writer(group), "new").unwrap();
+        }
+    }
 }

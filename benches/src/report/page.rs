@@ -1,14 +1,14 @@
-//! The section of a page that a command of the harness writes.
+//! The sections of a page that commands of the harness write.
 
 use anyhow::{Context as _, Result};
 
-/// Returns `page` with `section` between the marks of `command`.
+/// Returns `page` with `section` between the marks of `writer`.
 ///
 /// # Errors
 ///
 /// Returns an error if the page lacks a mark.
-pub(super) fn replace(page: &str, command: &str, section: &str) -> Result<String> {
-    let [begin, end] = marks(command);
+pub(super) fn replace(page: &str, writer: &str, section: &str) -> Result<String> {
+    let [begin, end] = marks(writer);
     let (before, rest) =
         page.split_once(&begin).with_context(|| format!("the page has no mark {begin}"))?;
     let (_, after) =
@@ -16,8 +16,8 @@ pub(super) fn replace(page: &str, command: &str, section: &str) -> Result<String
     Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", section.trim()))
 }
 
-fn marks(command: &str) -> [String; 2] {
-    ["begin", "end"].map(|end| format!("<!-- written by `farcall-bench {command}`: {end} -->"))
+fn marks(writer: &str) -> [String; 2] {
+    ["begin", "end"].map(|end| format!("<!-- written by {writer}: {end} -->"))
 }
 
 #[cfg(test)]
