@@ -136,7 +136,7 @@ impl FrameHeader {
 
     /// Sets the lengths of what follows, in bytes. The caller has checked the metadata against a
     /// limit of 32 bits.
-    pub fn measure(&mut self, metadata_len: usize, message_len: usize) {
+    pub(crate) fn measure(&mut self, metadata_len: usize, message_len: usize) {
         self.metadata_len = u32::try_from(metadata_len).unwrap_or(u32::MAX);
         self.message_len = message_len as u64;
     }
