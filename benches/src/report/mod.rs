@@ -1,9 +1,9 @@
 //! The report: tables and plots made of files of results.
 //!
 //! `section` writes the tables, `plot` and `curves` draw, `growth` says which figures are curves,
-//! `page` puts the tables between marks of the page
-//! that people write, so that a new run renews the numbers of its groups and nothing else. `readme` makes the
-//! table and, with `panel`, the chart of the README.
+//! `page` puts the tables between marks of the page that people write, so that a new run renews the
+//! numbers of its groups and nothing else. `readme` makes the table and, with `panel`, the chart of
+//! the README.
 
 mod columns;
 mod curves;

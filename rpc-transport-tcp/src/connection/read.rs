@@ -1,8 +1,9 @@
 //! The reading half of the driver, which is the connection's task.
 //!
 //! The send queue is corked while the frames of a read are delivered, if there are several, so that
-//! replies made in place go out together. Frames that only wake a task, such as replies that wake their callers, keep it
-//! corked until the woken tasks have run. Their next requests can then go out together, too.
+//! replies made in place go out together. Frames that only wake a task, such as replies that wake
+//! their callers, keep it corked until the woken tasks have run. Their next requests can then go
+//! out together, too.
 //!
 //! Each frame is delivered with the [`ConnectionDriver`] in a [`Handoff`]. If its handler blocks,
 //! another task takes over the connection, and this one ends when the handler returns.
