@@ -134,7 +134,7 @@ const BUDGETS: &[Budget] = &[
         name: "rdma-1",
         over: Over::SimulatedRdma,
         work: Work::Unary { in_flight: 1 },
-        // 19,040 to 20,204 in ten builds.
+        // 19,040 to 20,204 in eight builds.
         instructions: 20_204.0,
         ..TCP
     },

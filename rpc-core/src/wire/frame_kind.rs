@@ -17,7 +17,9 @@ macro_rules! frame_kinds {
             #[doc(hidden)]
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            pub(super) fn to_wire(self) -> u8 {
+            /// Its number, which is the first byte of a frame.
+            #[must_use]
+            pub fn to_wire(self) -> u8 {
                 match self {
                     $(Self::$kind => $number,)+
                 }

@@ -1,9 +1,9 @@
 //! The reading half of the driver, which is the connection's task.
 //!
-//! The send queue is corked while the frames of a read are delivered, if there are several, so that
-//! replies made in place go out together. Frames that only wake a task, such as replies that wake
-//! their callers, keep it corked until the woken tasks have run. Their next requests can then go
-//! out together, too.
+//! The send queue is corked while the frames of a read are delivered, so that replies made in place
+//! go out together. Frames that only wake a task, such as replies that wake their callers, keep it
+//! corked until the woken tasks have run. Their next requests can then go out together, too. The
+//! unary reply to a frame that came alone does not wait.
 //!
 //! Each frame is delivered with the [`ConnectionDriver`] in a [`Handoff`]. If its handler blocks,
 //! another task takes over the connection, and this one ends when the handler returns.
@@ -175,9 +175,9 @@ impl<S: Socket> ConnectionShared<S> {
         let (mut is_first, mut is_last) = (true, false);
         while !is_last && let Some(event) = driver.decoder.next()? {
             if std::mem::take(&mut is_first) {
-                // A reply that nothing can join is written where it is made.
+                // A unary reply that nothing can join is written where it is made.
                 is_last = driver.decoder.is_between_frames() && !driver.decoder.acks.is_due();
-                self.queue().begin_delivery(!is_last);
+                self.queue().begin_delivery(is_last);
             }
             match event {
                 DecoderEvent::Announced { prefix, len } => {
@@ -275,8 +275,8 @@ pub(super) mod tests {
 
     use bytes::Bytes;
     use rpc_core::pool::Pool;
-    use rpc_core::transport::{Admission, Transport as _, Withheld};
-    use rpc_core::wire::{HEADER_LEN, ProtocolError};
+    use rpc_core::transport::{Admission, OutFrame, Transport as _, Withheld};
+    use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
     use tokio::net::UnixStream;
 
     use super::*;
@@ -405,26 +405,38 @@ pub(super) mod tests {
         let peer = Arc::new(theirs.into_std().unwrap());
         let transport = SocketTransport::new(ours, Pool::new(0));
         let shared = Arc::clone(&transport.shared);
-        // For each frame, if its answer has reached the peer while it is delivered.
+        // The frames of each answer, and for each delivery, if a part has reached the peer by then.
+        let answer = Arc::new(Mutex::new(Vec::new()));
         let arrived = Arc::new(Mutex::new(Vec::new()));
         let (at_peer, arrives) = (Arc::clone(&peer), Arc::clone(&arrived));
-        let answering = OnFrame(move |frame, _: &mut Handoff| {
-            echo(&transport, &frame);
+        let kinds = Arc::clone(&answer);
+        let answering = OnFrame(move |_, _: &mut Handoff| {
+            for kind in &*kinds.lock().unwrap() {
+                let header = FrameHeader::bare(*kind, 1).to_bytes();
+                let mut head = &header[..];
+                let frame = OutFrame::new(HEADER_LEN, None, &mut head);
+                assert_eq!(transport.try_send(frame), Ok(true));
+            }
             arrives.lock().unwrap().push((&*at_peer).read(&mut [0; 1000]).is_ok());
         });
         let mut reading = pin!(shared.read(driver(&shared), &answering));
         let mut context = Context::from_waker(Waker::noop());
-        for (frames, has_arrived) in [
-            (frame(1), vec![true]),
-            ([frame(2), frame(3)].concat(), vec![false, false]),
-            (frame(4), vec![true]),
+        let stream = [FrameKind::Headers, FrameKind::Messages, FrameKind::Response];
+        for (kinds, frames, has_arrived) in [
+            (&stream[2..], frame(1), vec![true]),
+            (&stream[2..], [frame(2), frame(3)].concat(), vec![false, false]),
+            (&stream[..], frame(4), vec![false]),
+            (&stream[2..], frame(5), vec![true]),
         ] {
+            *answer.lock().unwrap() = kinds.to_vec();
             (&*peer).write_all(&frames).unwrap();
             shared.socket.readable().await.unwrap();
+            let writes = shared.counters.snapshot().kernel_writes;
             assert!(reading.as_mut().poll(&mut context).is_pending());
             assert_eq!(std::mem::take(&mut *arrived.lock().unwrap()), has_arrived);
-            // What has gathered has left by the end of the read.
-            assert_eq!((&*peer).read(&mut [0; 1000]).is_ok(), has_arrived.len() > 1);
+            // What has gathered leaves by the end of the read.
+            assert_eq!((&*peer).read(&mut [0; 1000]).is_ok(), has_arrived != [true]);
+            assert_eq!(shared.counters.snapshot().kernel_writes, writes + 1);
         }
     }
 

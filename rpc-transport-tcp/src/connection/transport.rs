@@ -113,7 +113,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn close(&self) {
-        // Drained before the task is told, so that the driver finds the queue already draining.
+        // Drains the queue first: the driver must find it draining when it is notified.
         self.shared.queue().drain();
         self.shared.close.notify_one();
     }

@@ -64,7 +64,7 @@ impl<S: Socket> ConnectionShared<S> {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
             // The scheduler is only tried, so the lock order does not matter.
-            match queue.is_idle().then(|| self.try_lock_scheduler()).flatten() {
+            match queue.is_idle(record).then(|| self.try_lock_scheduler()).flatten() {
                 Some(scheduler) => {
                     queue.begin_alone(record.len());
                     scheduler

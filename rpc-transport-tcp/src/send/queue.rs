@@ -4,15 +4,16 @@
 //! also holds the [`WriteScheduler`], asks [`SendQueue::next`] before each write, and follows its
 //! answer. [`Turn`] names the party that writes next.
 //!
-//! The queue is *corked* while several frames of one read are delivered, and until the tasks that
-//! they woke have run. Frames then gather and leave together.
+//! The queue is *corked* while the frames of one read are delivered, and until the tasks that they
+//! woke have run. Frames then gather and leave together. The end of the answer to a frame that is
+//! delivered alone does not wait.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
-use rpc_core::wire::ProtocolError;
+use rpc_core::wire::{FrameKind, ProtocolError};
 
 use crate::codec::record::{self, RECORD_HEADER_LEN, SINGLE_LEN_MAX};
 use crate::pacing::chunk_len::{CHUNK_LEN_MAX, ChunkLen};
@@ -71,12 +72,22 @@ enum QueuePhase {
     Closed(CloseReason),
 }
 
+/// The state of corking.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Cork {
+    #[default]
+    Out,
+    In,
+    /// Corked while one frame is delivered. Only what ends an answer may leave.
+    Alone,
+}
+
 /// The state that senders share.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     turn: Turn,
     phase: QueuePhase,
-    is_corked: bool,
+    cork: Cork,
     /// The number of small frames that were queued before the delivery that is under way, or the
     /// last one.
     queued_before: u64,
@@ -122,7 +133,7 @@ impl SendQueue {
             Frame::Large(frame) => {
                 self.queued.large_count += 1;
                 self.large.push_back(frame);
-                self.claim_turn() == Turn::Anyone && !self.is_corked
+                self.claim_turn() == Turn::Anyone && self.cork == Cork::Out
             }
         }
     }
@@ -134,9 +145,15 @@ impl SendQueue {
         self.push_bytes(record)
     }
 
-    /// Returns true if nothing is queued or being written, and a sender would write at once.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.turn == Turn::Idle && !self.is_corked && !self.defers && self.phase == QueuePhase::Open
+    /// Returns true if nothing is queued or being written, and a sender would write `record` at
+    /// once.
+    pub(crate) fn is_idle(&self, record: &[u8]) -> bool {
+        let may_leave = match self.cork {
+            Cork::Out => true,
+            Cork::In => false,
+            Cork::Alone => ends_answer(record),
+        };
+        self.turn == Turn::Idle && may_leave && !self.defers && self.phase == QueuePhase::Open
     }
 
     /// Records that a sender writes a record directly. The queue must be idle.
@@ -177,7 +194,7 @@ impl SendQueue {
     pub(crate) fn push_ack(&mut self, read: u64) -> bool {
         // Acks are cumulative, so a newer one makes an unsent one redundant.
         self.ack = Some(read);
-        self.claim_turn() != Turn::Driver(Blocked::SocketFull) && !self.is_corked
+        self.claim_turn() != Turn::Driver(Blocked::SocketFull) && self.cork == Cork::Out
     }
 
     /// Records an ack from the peer. Returns true if the connection's task can go on.
@@ -210,14 +227,14 @@ impl SendQueue {
         let is_long = self.small.bytes() >= CORKED_BYTES_MAX;
         // Only from `Idle`: a writer that is active would send the frame anyway, without the
         // detour.
-        if self.defers && self.turn == Turn::Idle && !self.is_corked && !is_long {
+        if self.defers && self.turn == Turn::Idle && self.cork == Cork::Out && !is_long {
             (self.turn, self.is_driver_due) = (Turn::Driver(Blocked::Deferred), true);
         }
         let turn = self.claim_turn();
         self.charge_backlog();
         // Nothing can be written to a full socket. The frame waits for the connection's task.
         let is_full = turn == Turn::Driver(Blocked::SocketFull);
-        let is_awaited = self.is_corked || turn == Turn::Driver(Blocked::Deferred);
+        let is_awaited = self.cork != Cork::Out || turn == Turn::Driver(Blocked::Deferred);
         !is_full && (is_long || !is_awaited)
     }
 
@@ -413,15 +430,15 @@ impl SendQueue {
             && std::mem::take(&mut self.is_awaited)
     }
 
-    /// Begins a delivery. What is sent while it is under way gathers if it `has_many` frames.
-    pub(crate) fn begin_delivery(&mut self, has_many: bool) {
-        self.is_corked |= has_many;
+    /// Begins a delivery, of one frame alone or of several. Frames gather while it is under way.
+    pub(crate) fn begin_delivery(&mut self, is_alone: bool) {
+        self.cork = if is_alone { Cork::Alone } else { Cork::In };
         self.queued_before = self.queued.small_count;
     }
 
     /// Lets frames gather.
     pub(crate) fn cork(&mut self) {
-        self.is_corked = true;
+        self.cork = Cork::In;
     }
 
     /// Returns the number of small frames that were queued during the delivery that ends here.
@@ -437,7 +454,7 @@ impl SendQueue {
     /// Lets frames leave again. Returns true if the caller must write.
     #[must_use]
     pub(crate) fn uncork(&mut self) -> bool {
-        self.is_corked = false;
+        self.cork = Cork::Out;
         let has_urgent = self.has_small() || self.ack.is_some();
         match self.turn {
             Turn::Idle | Turn::Driver(Blocked::SocketFull) => false,
@@ -469,7 +486,7 @@ impl SendQueue {
         // The turn becomes idle, so that `drive_writes` ends instead of waiting for a socket or an
         // ack.
         self.phase = QueuePhase::Closed(reason);
-        (self.turn, self.is_corked, self.ack) = (Turn::Idle, false, None);
+        (self.turn, self.cork, self.ack) = (Turn::Idle, Cork::Out, None);
         self.small.clear();
         self.staged_bytes = 0;
         self.abandoned.clear();
@@ -503,6 +520,12 @@ impl SendQueue {
     pub(crate) fn sent(&self) -> SentCounts {
         self.sent
     }
+}
+
+/// Returns true if the record holds the last frame of an answer. Where a frame is delivered alone,
+/// no other can join it.
+fn ends_answer(record: &[u8]) -> bool {
+    record.get(RECORD_HEADER_LEN) == Some(&FrameKind::Response.to_wire())
 }
 
 /// Returns the length of the frame in a record.

@@ -303,9 +303,8 @@ impl<'a> Response<'a> {
             if answer.code == 0 && streamed.is_none() && calls.rules.only_counts_successes() {
                 ended.count_success(len.unwrap_or(0));
             } else {
-                let messages = streamed.take();
-                let messages =
-                    messages.unwrap_or_else(|| Messages::of(len, &CallStreams::default()));
+                let whole = || Messages::of(len, &CallStreams::default());
+                let messages = streamed.take().unwrap_or_else(whole);
                 ended.log_answer(calls.lines(), answer, messages);
             }
             **record = None;

@@ -25,16 +25,22 @@ fn a_corked_queue_gathers_within_bounds() {
 }
 
 #[test]
-fn only_replies_that_others_may_join_gather() {
-    for (has_many, is_written_at_once) in [(false, true), (true, false)] {
+fn only_the_end_of_an_answer_leaves_a_delivery() {
+    let record = |kind| {
+        let header = FrameHeader::bare(kind, 1).to_bytes();
+        [&[0; RECORD_HEADER_LEN][..], &header].concat()
+    };
+    let (end, other) = (record(FrameKind::Response), record(FrameKind::Headers));
+    for (is_alone, may_leave) in [(true, true), (false, false)] {
         let mut queue = SendQueue::default();
-        let _ = queue.push_bytes(&[0; 44]);
-        queue.begin_delivery(has_many);
-        assert_eq!(queue.answered_count(), 0, "it was queued before");
-        assert_eq!(queue.push_bytes(&[0; 44]), is_written_at_once);
-        assert_eq!(queue.push_bytes(&[0; 44]), is_written_at_once);
+        queue.begin_delivery(is_alone);
+        assert_eq!((queue.is_idle(&end), queue.is_idle(&other)), (may_leave, false));
+        assert!(!queue.push_record(&other) && !queue.push_record(&end));
+        assert!(!queue.is_idle(&end), "it goes behind the others");
         assert_eq!(queue.answered_count(), 2);
         assert!(queue.uncork());
+        queue.begin_delivery(is_alone);
+        assert_eq!(queue.answered_count(), 0, "they were queued before");
     }
 }
 
@@ -172,30 +178,30 @@ impl Writing {
 
 #[test]
 fn a_sender_writes_its_large_frame_only_if_no_task_does() {
-    let queue = |turn, is_corked| SendQueue { turn, is_corked, ..SendQueue::default() };
-    assert!(queue(Turn::Idle, false).push(large(1, 100), 100));
-    assert!(queue(Turn::Anyone, false).push(large(1, 100), 100));
-    assert!(!queue(Turn::Idle, true).push(large(1, 100), 100));
+    let queue = |turn, cork| SendQueue { turn, cork, ..SendQueue::default() };
+    assert!(queue(Turn::Idle, Cork::Out).push(large(1, 100), 100));
+    assert!(queue(Turn::Anyone, Cork::Out).push(large(1, 100), 100));
+    assert!(!queue(Turn::Idle, Cork::In).push(large(1, 100), 100));
     for blocked in [Blocked::SocketFull, Blocked::TurnOver, Blocked::WindowFull] {
-        assert!(!queue(Turn::Driver(blocked), false).push(large(1, 100), 100));
+        assert!(!queue(Turn::Driver(blocked), Cork::Out).push(large(1, 100), 100));
     }
 }
 
 #[test]
 fn small_frames_wait_for_a_full_socket_and_the_cork() {
-    for (turn, is_corked, expected) in [
-        (Turn::Idle, false, true),
-        (Turn::Driver(Blocked::TurnOver), false, true),
-        (Turn::Driver(Blocked::WindowFull), false, true),
-        (Turn::Driver(Blocked::SocketFull), false, false),
-        (Turn::Idle, true, false),
-        (Turn::Driver(Blocked::SocketFull), true, false),
+    for (turn, cork, expected) in [
+        (Turn::Idle, Cork::Out, true),
+        (Turn::Driver(Blocked::TurnOver), Cork::Out, true),
+        (Turn::Driver(Blocked::WindowFull), Cork::Out, true),
+        (Turn::Driver(Blocked::SocketFull), Cork::Out, false),
+        (Turn::Idle, Cork::In, false),
+        (Turn::Driver(Blocked::SocketFull), Cork::In, false),
     ] {
-        let queue = || SendQueue { turn, is_corked, ..SendQueue::default() };
-        assert_eq!(push(&mut queue(), 100), expected, "{turn:?} {is_corked}");
-        assert_eq!(queue().push_ack(1), expected, "{turn:?} {is_corked}");
+        let queue = || SendQueue { turn, cork, ..SendQueue::default() };
+        assert_eq!(push(&mut queue(), 100), expected, "{turn:?} {cork:?}");
+        assert_eq!(queue().push_ack(1), expected, "{turn:?} {cork:?}");
         let is_full = turn == Turn::Driver(Blocked::SocketFull);
-        assert_eq!(push(&mut queue(), CORKED_BYTES_MAX), !is_full, "{turn:?} {is_corked}");
+        assert_eq!(push(&mut queue(), CORKED_BYTES_MAX), !is_full, "{turn:?} {cork:?}");
     }
 }
 
