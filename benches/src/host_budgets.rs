@@ -127,7 +127,8 @@ const BUDGETS: &[Budget] = &[
         // A server's stream begins with a small window, which costs it a round trip or two.
         kernel_calls_max: 0.055,
         // 2,960 before tonic was built with gzip: its decoder then takes 260 more for a message.
-        instructions: 2_274.0,
+        // 2,273 to 2,308 in two runs of one build.
+        instructions: 2_308.0,
         ..TCP
     },
     Budget {
@@ -175,7 +176,7 @@ const BUILT_BY: &str = env!("FARCALL_COMPILER");
 const MEASURED_BY: &str = "rustc 1.95.0 (59807616e 2026-04-14)";
 
 /// Tolerance above a budget of instructions with the compiler that it was measured with. One build
-/// repeats its counts within 0.2 %, those of a stream within 1 %.
+/// repeats its counts within 0.2 %, those of a stream within 2 %.
 const TOLERANCE: f64 = 0.02;
 
 /// The same with other compilers, which differ by a few percent.
