@@ -124,11 +124,24 @@ pub(crate) fn run(options: &HardwareOptions) -> Result<()> {
         }
     }
     println!("\nxtask: the results are in {}", options.out.display());
-    let failed = |row: &&RowResult| matches!(row.outcome.verdict, Verdict::Failed(_));
-    let failed: Vec<&str> =
-        results.rows.iter().filter(failed).map(|row| row.row.as_str()).collect();
-    ensure!(failed.is_empty(), "rows failed: {}", failed.join(", "));
-    Ok(())
+    results.ensure_none_failed()
+}
+
+impl Results {
+    /// Returns an error with the failed rows and their reasons, if there are any.
+    fn ensure_none_failed(&self) -> Result<()> {
+        let failed: Vec<String> = self.rows.iter().filter_map(RowResult::failure).collect();
+        ensure!(failed.is_empty(), "rows failed: {}", failed.join("; "));
+        Ok(())
+    }
+}
+
+impl RowResult {
+    /// The row and the first line of its reason, if it failed.
+    fn failure(&self) -> Option<String> {
+        let Verdict::Failed(reason) = &self.outcome.verdict else { return None };
+        Some(format!("{} ({})", self.row, reason.lines().next().unwrap_or_default()))
+    }
 }
 
 impl HardwareOptions {
@@ -233,7 +246,10 @@ pub(crate) fn dry(programs: &[Job], kernel: Series) -> Result<()> {
     }
     match end {
         VmEnd::Exited(0) => Ok(()),
-        VmEnd::Exited(_) => bail!("a row failed, see above"),
+        VmEnd::Exited(status) => {
+            results.ensure_none_failed()?;
+            bail!("the rows ended with status {status}, see above")
+        }
         VmEnd::Expired => bail!("the virtual machines hung, see above"),
         VmEnd::NoStatus => bail!("the virtual machines failed, see above"),
     }
