@@ -1,10 +1,9 @@
 //! etcd's `KV` service over a store in memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use bytes::Bytes;
 use farcall::tonic::codegen::BoxStream;
 use farcall::{Request, Response, Status, async_trait};
+use parking_lot::Mutex;
 
 use crate::proto::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
@@ -17,13 +16,6 @@ use crate::{KeyRange, Store, range_options};
 #[derive(Debug, Default)]
 pub struct Kv {
     store: Mutex<Store>,
-}
-
-impl Kv {
-    fn store(&self) -> MutexGuard<'_, Store> {
-        // A handler that panicked has not left a change half made.
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn header(revision: i64) -> Option<ResponseHeader> {
@@ -46,7 +38,7 @@ impl kv_server::Kv for Kv {
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
         let request = request.into_inner();
-        let store = self.store();
+        let store = self.store.lock();
         range_options::check(&request, store.revision())?;
         let limit = range_options::limit(&request);
         let mut found = store.range(&key_range(request.key, request.range_end)?, limit);
@@ -72,7 +64,7 @@ impl kv_server::Kv for Kv {
         if ignore_value || ignore_lease {
             return Err(Status::unimplemented("keeping a value or a lease is not supported"));
         }
-        let change = self.store().put(key, value);
+        let change = self.store.lock().put(key, value);
         let prev_kv = change.previous.filter(|_| prev_kv);
         Ok(Response::new(PutResponse { header: header(change.revision), prev_kv }))
     }
@@ -83,7 +75,7 @@ impl kv_server::Kv for Kv {
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let DeleteRangeRequest { key, range_end, prev_kv } = request.into_inner();
         let range = key_range(key, range_end)?;
-        let change = self.store().delete(&range);
+        let change = self.store.lock().delete(&range);
         let deleted = i64::try_from(change.previous.len()).unwrap_or(i64::MAX);
         let prev_kvs = if prev_kv { change.previous } else { Vec::new() };
         let header = header(change.revision);

@@ -4,7 +4,7 @@ mod grpc;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use farcall::balance::Endpoint;
@@ -16,6 +16,7 @@ use farcall::{
     ServiceDescriptor, Status, Streaming,
 };
 use futures::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::subscriber::DefaultGuard;
@@ -67,7 +68,7 @@ struct Fake {
 
 impl Fake {
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().expect("no holder panics")
+        self.store.lock()
     }
 
     fn happens(&self, response: WatchResponse) {
@@ -315,7 +316,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no holder panics").write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -341,7 +342,7 @@ impl Lines {
 
     /// Returns the number of lines that contain `text`.
     fn count(&self, text: &str) -> usize {
-        let bytes = self.0.lock().expect("no holder panics").clone();
+        let bytes = self.0.lock().clone();
         String::from_utf8(bytes).expect("it is text").lines().filter(|l| l.contains(text)).count()
     }
 }

@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rpc_core::handoff::set_core;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -77,7 +77,7 @@ where
     let run_core = |core| match run_on_core(cores, || run(core), stop.subscribe()) {
         Ok(output) => output,
         Err(failure) => {
-            let mut first = first_failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = first_failure.lock();
             first.get_or_insert(failure);
             stop.send_replace(true);
             None
@@ -100,7 +100,7 @@ where
         };
         threads.into_iter().map(join).collect::<io::Result<Vec<_>>>()
     });
-    match first_failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match first_failure.into_inner() {
         None => Ok(outputs?.into_iter().flatten().collect()),
         Some(Failure::Error(error)) => Err(error),
         Some(Failure::Panic(payload)) => resume_unwind(payload),

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use farcall::balance::{Connectivity, EndpointStatus};
@@ -13,6 +13,7 @@ use farcall::{
     CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Server, Status,
 };
 use farcall_testkit::name_server::{Record, ServiceTarget, Zone, address, service};
+use parking_lot::Mutex;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -187,7 +188,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no holder panics").write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -211,7 +212,7 @@ impl Lines {
     }
 
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("no holder panics").clone()).expect("it is text")
+        String::from_utf8(self.0.lock().clone()).expect("it is text")
     }
 }
 

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use farcall::{Channel, Server, Settings};
+use parking_lot::Mutex;
 
 #[cfg(target_os = "linux")]
 const REASON: &str = "this program was built without farcall's feature `rdma`";
@@ -18,7 +19,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -28,7 +29,7 @@ impl Write for Lines {
 
 impl Lines {
     fn contain(&self, texts: &[&str]) -> bool {
-        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let log = String::from_utf8(self.0.lock().clone()).unwrap();
         log.lines().any(|line| texts.iter().all(|text| line.contains(text)))
     }
 }

@@ -4,12 +4,13 @@
 //! Every call ends exactly once, none is left in the table, and what the session sends keeps to
 //! the protocol and to the windows that it was granted. What it holds keeps to `Limits`.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
+use parking_lot::Mutex;
 use rpc_core::client::{
     ClientConfig, Connect, Connection, Established, client_streaming, connect, server_streaming,
     streaming, unary,
@@ -126,7 +127,7 @@ impl Connect for Once {
     }
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
-        let connection = self.connection.lock().expect("nothing panics under the lock").take();
+        let connection = self.connection.lock().take();
         let (address, reason) = ("scripted".into(), "there is one connection".into());
         let connection =
             connection.ok_or(ConnectError::from(ConnectFault::Address { address, reason }));

@@ -6,8 +6,8 @@
 
 use std::alloc::System;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rpc_core::{Compression, Limits};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -115,7 +115,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        let mut peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peaks = PEAKS.lock();
         let peak = peaks.entry((self.what, self.limits.max_connection_bytes())).or_default();
         *peak = self.peak.max(*peak);
     }
@@ -123,7 +123,7 @@ impl Drop for Heap {
 
 /// Returns the peaks of `what` so far, each with its bound.
 pub(crate) fn peaks(what: &str) -> Vec<(u64, u64)> {
-    let peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let peaks = PEAKS.lock();
     let matching = peaks.iter().filter(|((name, _), _)| *name == what);
     matching.map(|((_, bound), peak)| (*peak, *bound)).collect()
 }

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{
     Addresses, CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats,
@@ -39,7 +40,7 @@ struct LinkState {
 
 impl Scripted {
     fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.shared.state.lock().expect("no property is checked under the lock")
+        self.shared.state.lock()
     }
 
     /// The session, from its start to the link's end.

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -164,9 +165,7 @@ impl AsyncWrite for InprocBootstrap {
 
 fn names() -> MutexGuard<'static, Names> {
     static NAMES: OnceLock<Mutex<Names>> = OnceLock::new();
-    let names = NAMES.get_or_init(Mutex::default);
-    // A map is consistent between any two statements.
-    names.lock().unwrap_or_else(PoisonError::into_inner)
+    NAMES.get_or_init(Mutex::default).lock()
 }
 
 /// The two ends of a new connection.

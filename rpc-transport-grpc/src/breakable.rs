@@ -6,12 +6,13 @@
 //! stream, and the body yields it in place of its end.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use tonic::{Request, Status};
 use tower::Service;
 
@@ -29,8 +30,7 @@ struct Left {
 
 impl Broken {
     fn left(&self) -> MutexGuard<'_, Left> {
-        // Every change is a single assignment, so a panic cannot leave the slot half written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn set(&self, status: Status) {
@@ -162,7 +162,7 @@ mod tests {
                         Ok(None) => ("end".to_owned(), true),
                         Err(status) => (status.message().to_owned(), true),
                     };
-                    kept.lock().unwrap().push(text);
+                    kept.lock().push(text);
                     if is_last {
                         break;
                     }
@@ -175,7 +175,7 @@ mod tests {
         let path = PathAndQuery::from_static("/a.B/C");
         let called = grpc.streaming(request, path, RawCodec).now_or_never();
         assert!(called.is_some(), "nothing is waited for");
-        let read = read.lock().unwrap();
+        let read = read.lock();
         read.clone()
     }
 

@@ -6,9 +6,10 @@ use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::interrupt;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -84,11 +85,11 @@ pub fn run(jobs: &[Job]) -> Result<()> {
 pub fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
     let left = Mutex::new(jobs.iter());
     let failed = Mutex::new(Vec::new());
-    let next = || lock(&left).next().filter(|_| !interrupt::requested());
+    let next = || left.lock().next().filter(|_| !interrupt::requested());
     let work = || {
         while let Some(job) = next() {
             if let Some(end) = run_apart(job)? {
-                lock(&failed).push((job.name.clone(), end));
+                failed.lock().push((job.name.clone(), end));
             }
         }
         anyhow::Ok(())
@@ -102,7 +103,7 @@ pub fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
     if interrupt::requested() {
         bail!("interrupted");
     }
-    let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut failed = failed.into_inner();
     failed.sort_unstable();
     let (names, ends): (_, Vec<String>) = failed.into_iter().unzip();
     all_passed(names).map_err(|error| anyhow!("{error}\n{}", ends.join("\n")))
@@ -151,11 +152,6 @@ fn all_passed(mut failed: Vec<String>) -> Result<()> {
     }
     failed.sort_unstable();
     bail!("failed: {}", failed.join(", "));
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // An iterator and a list of names are whole after any panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the jobs that [`write()`] has written to `file`.

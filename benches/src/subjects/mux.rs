@@ -8,11 +8,12 @@
 //! have its id, until the client stops it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -182,7 +183,7 @@ async fn deliver(reader: OwnedReadHalf, waiting: Waiting) -> Result<()> {
     loop {
         let read = frames.next().await;
         let stream = {
-            let mut calls = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut calls = waiting.lock();
             let frame = match read {
                 Ok(frame) => frame,
                 Err(error) => {
@@ -233,7 +234,7 @@ impl MuxClient {
     }
 
     fn wait(&self, id: u64, waiter: Waiter) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, waiter);
+        self.waiting.lock().insert(id, waiter);
     }
 
     async fn send(&self, id: u64, operation: u8, message: &impl Message) -> Result<()> {
@@ -266,7 +267,7 @@ impl Client for MuxClient {
             ensure!(Payload::decode(message)?.data.len() == len, "a message of another length");
             quota.add(1);
         }
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.waiting.lock().remove(&id);
         self.send(id, STOP, &Done {}).await
     }
 

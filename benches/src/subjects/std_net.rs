@@ -8,10 +8,11 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::worker::{Connection, Load, Operation, Quota, Span, Subject, Tally};
@@ -176,7 +177,7 @@ impl<W: Wire> Connection for StdConnection<W> {
         // Its share is that of all callers that it stands for.
         let quota = quota.times(in_flight);
         vec![tokio::task::spawn_blocking(move || {
-            let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stream = stream.lock();
             match load.operation {
                 Operation::Feed => feed(&stream, load.size, quota),
                 _ => call(&mut stream, &load, batch, quota),

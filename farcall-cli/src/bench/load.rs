@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farcall::Code;
 use hdrhistogram::Histogram;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -106,8 +107,7 @@ impl Load {
     }
 
     fn results(&self) -> MutexGuard<'_, Results> {
-        // No code between lock and unlock can leave the results half-changed.
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+        self.results.lock()
     }
 
     /// Takes the right to start one more call; false at the end of the run.

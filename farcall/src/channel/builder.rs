@@ -445,10 +445,10 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 16);
         let incoming = futures::stream::iter([Ok::<_, io::Error>(there)]);
         let served = tokio::spawn(crate::Server::builder().build().serve_incoming(incoming));
-        let stream = std::sync::Mutex::new(Some(here));
+        let stream = parking_lot::Mutex::new(Some(here));
         let builder = Channel::builder("tcp://in-memory:1").unwrap();
         let channel = builder.connect_with_connector(move || {
-            let stream = stream.lock().unwrap().take();
+            let stream = stream.lock().take();
             async { stream.ok_or_else(|| io::Error::other("there was one")) }
         });
         let mut ready = channel.clone();

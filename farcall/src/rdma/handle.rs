@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rpc_core::connect::Upgrade;
 use rpc_core::settings::expect_valid;
 use rpc_transport_rdma::{
@@ -88,7 +89,7 @@ impl WeakDevices {
         open: impl FnOnce() -> Option<Arc<RdmaUpgrade>>,
     ) -> Option<Arc<RdmaUpgrade>> {
         // Held while it opens them: two callers would otherwise have devices of their own.
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.0.lock();
         if let Some(devices) = used.upgrade() {
             return Some(devices);
         }

@@ -175,9 +175,9 @@ mod tests {
 
     /// A channel over `client`, as `Channel::builder` does not make one.
     async fn channel(client: DuplexStream) -> rpc_core::Channel {
-        let stream = std::sync::Mutex::new(Some(client));
+        let stream = parking_lot::Mutex::new(Some(client));
         let connector = StreamConnector::new("pipe", ClientConfig::default(), move || {
-            let stream = stream.lock().unwrap().take();
+            let stream = stream.lock().take();
             async move { stream.ok_or(io::ErrorKind::ConnectionRefused.into()) }
         });
         rpc_core::Channel::connect(connector).await.unwrap()

@@ -1,8 +1,8 @@
 //! One direction of a link: what is done to the bytes that pass it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -96,7 +96,6 @@ impl Lane {
     }
 
     fn passed(&self) -> MutexGuard<'_, Passed> {
-        // Every change is complete, wherever a panic came from.
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.passed.lock()
     }
 }

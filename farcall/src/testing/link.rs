@@ -2,13 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -229,8 +230,7 @@ impl Link {
     }
 
     fn server(&self) -> MutexGuard<'_, Option<mpsc::Sender<DuplexStream>>> {
-        // It is set as a whole.
-        self.shared.server.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.server.lock()
     }
 
     /// Waits until an attempt to connect is answered.

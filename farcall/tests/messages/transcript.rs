@@ -3,9 +3,10 @@
 use std::fmt::{Display, Write as _};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing_subscriber::EnvFilter;
 
@@ -97,12 +98,12 @@ impl Log {
 
     /// Forgets the lines so far.
     pub(crate) fn clear(&self) {
-        self.bytes.lock().unwrap().clear();
+        self.bytes.lock().clear();
     }
 
     /// Returns the lines logged since.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.bytes.lock().unwrap().clone()).unwrap()
+        String::from_utf8(self.bytes.lock().clone()).unwrap()
     }
 
     /// Waits for a line with all of `words`, and gives the first one.
@@ -126,7 +127,7 @@ impl Log {
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes.lock().unwrap().extend_from_slice(bytes);
+        self.bytes.lock().extend_from_slice(bytes);
         self.written.notify_waiters();
         Ok(bytes.len())
     }

@@ -1,9 +1,10 @@
 //! The log lines of a reload, and the filter of the log.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
 
 use farcall::Reloader;
+use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -15,7 +16,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -45,7 +46,7 @@ impl Lines {
         let guard = subscriber.without_time().set_default();
         let _ = reloader.reload();
         drop(guard);
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
         text.lines().map(|line| line.trim().to_owned()).collect()
     }
 }
@@ -94,7 +95,7 @@ fn the_program_applies_the_filter_of_its_log_or_refuses_it() {
         move |filter| match filter {
             Some("loud") => Err("`loud` is no level".into()),
             filter => {
-                applied.lock().unwrap().push(filter.map(str::to_owned));
+                applied.lock().push(filter.map(str::to_owned));
                 Ok(())
             }
         }
@@ -107,7 +108,7 @@ fn the_program_applies_the_filter_of_its_log_or_refuses_it() {
     assert_eq!(settings.targets().count(), 0, "nothing else is applied either");
     file.replace("");
     assert_eq!(keys(&reloader.reload().unwrap()), ["log.filter"]);
-    assert_eq!(*applied.lock().unwrap(), [Some("farcall=debug".to_owned()), None]);
+    assert_eq!(*applied.lock(), [Some("farcall=debug".to_owned()), None]);
 }
 
 #[test]

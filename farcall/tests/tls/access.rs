@@ -1,13 +1,14 @@
 //! Access control by identity, and the credentials that calls carry.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use farcall::client::unary;
 use farcall::metadata::{AsciiMetadataValue, MetadataMap};
 use farcall::server::Authorize;
 use farcall::{Channel, Code, Identity, Method, Request, Server, Status};
+use parking_lot::Mutex;
 
 use crate::authority::{Authority, named};
 use crate::service::{SERVICE, Tls, builder, echo, serve, who};
@@ -20,7 +21,7 @@ struct Rules {
 
 impl Authorize for Rules {
     fn allows(&self, identity: &Identity, method: &str) -> bool {
-        self.checked.lock().unwrap().push(format!("{identity} {method}"));
+        self.checked.lock().push(format!("{identity} {method}"));
         identity.has_name("a.example") || method == "/t.Tls/Echo"
     }
 
@@ -62,7 +63,7 @@ async fn a_call_that_is_not_allowed_never_reaches_its_handler() {
     let received = server.connections().iter().map(|it| it.stats.large_received).sum::<u64>();
     assert_eq!(received, 0, "the large request was refused by its header");
     assert_eq!(calls.load(Ordering::Relaxed), reached, "no handler was called");
-    assert!(rules.checked.lock().unwrap().contains(&"b.example /t.Tls/Who".to_owned()));
+    assert!(rules.checked.lock().contains(&"b.example /t.Tls/Who".to_owned()));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Nothing secret is in the log, in an error or in a `Debug`, whatever fails.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::client::ClientCall;
@@ -9,6 +9,7 @@ use farcall::metadata::MetadataMap;
 use farcall::server::ServerRequest;
 use farcall::tls::{ClientTls, Pem, ServerTls, ServerTlsConfig};
 use farcall::{Method, Server, Status};
+use parking_lot::Mutex;
 use tower::ServiceBuilder;
 
 use crate::authority::{Authority, named};
@@ -20,7 +21,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -34,7 +35,7 @@ impl Log {
     async fn with_lines(&self, parts: &[&str]) -> String {
         let logging = async {
             loop {
-                let logged = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                let logged = String::from_utf8(self.0.lock().clone()).unwrap();
                 if parts.iter().all(|part| logged.contains(part)) {
                     return logged;
                 }
@@ -65,7 +66,7 @@ async fn no_key_and_no_token_is_logged_or_shown() {
     let seen = Arc::new(Mutex::new(String::new()));
     let (by_server, by_client) = (Arc::clone(&seen), Arc::clone(&seen));
     let showing = ServiceBuilder::new().map_request(move |request: ServerRequest| {
-        *by_server.lock().unwrap() += &format!("{request:?}");
+        *by_server.lock() += &format!("{request:?}");
         request
     });
     let server = Server::builder().tls(&server_tls).access_log(true).layer(showing);
@@ -87,7 +88,7 @@ async fn no_key_and_no_token_is_logged_or_shown() {
                 let seen = Arc::clone(&by_client);
                 let showing = ServiceBuilder::new().map_request(move |mut call: ClientCall| {
                     call.metadata_mut().insert("x-token", TOKEN.parse().unwrap());
-                    *seen.lock().unwrap() += &format!("{call:?}");
+                    *seen.lock() += &format!("{call:?}");
                     call
                 });
                 who(&channel.layer(showing)).await.unwrap();
@@ -105,7 +106,7 @@ async fn no_key_and_no_token_is_logged_or_shown() {
         shown += &format!("{error} {error:?}");
     }
     let logged = log.with_lines(&["farcall::access", "refused a connection"]).await;
-    shown += &seen.lock().unwrap();
+    shown += &seen.lock();
     assert!(shown.contains("authorization") && shown.contains("x-token"), "names are shown");
     // An error names the section that a file has instead, and shows none.
     let begin = "BEGIN PRIVATE KEY".to_owned();

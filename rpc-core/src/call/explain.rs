@@ -9,9 +9,10 @@
 //! takes out. They only divide the time between sending and receiving, which the client has
 //! measured: a server that says more is not believed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Status};
@@ -110,7 +111,7 @@ impl Explain {
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {
-        locked(&self.0)
+        self.0.lock()
     }
 
     /// Begins the account that the request of a stub's call asks for. A value that was used before
@@ -260,11 +261,6 @@ impl Explain {
     }
 }
 
-fn locked(marks: &Mutex<Marks>) -> MutexGuard<'_, Marks> {
-    // Every mark is whole.
-    marks.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The marks on the frame of one attempt. A transport may keep them for longer than the attempt:
 /// those that come later are of no other one.
 #[derive(Debug)]
@@ -275,7 +271,7 @@ struct AttemptFrame {
 
 impl AttemptFrame {
     fn mark(&self, mark: impl FnOnce(&mut AttemptMarks)) {
-        let mut marks = locked(&self.marks);
+        let mut marks = self.marks.lock();
         if marks.attempts == self.attempt {
             mark(&mut marks.attempt);
         }

@@ -1,9 +1,10 @@
 //! Trailing metadata of responses, and metadata as it is shown.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::{fmt, mem};
 
 use futures::{Stream, stream};
+use parking_lot::Mutex;
 use tonic::metadata::{KeyRef, MetadataMap};
 use tonic::{Status, Streaming};
 
@@ -32,7 +33,7 @@ pub struct LateTrailers(Arc<Mutex<MetadataMap>>);
 impl LateTrailers {
     /// Leaves the trailers. They are sent if the stream ends well after that.
     pub fn set(&self, trailers: MetadataMap) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trailers;
+        *self.0.lock() = trailers;
     }
 
     /// Returns the messages of another server's response, whose trailers are set at their end.
@@ -55,7 +56,7 @@ impl LateTrailers {
     /// Takes what was left; empty when nothing was.
     #[must_use]
     pub fn take(&self) -> MetadataMap {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -9,9 +9,10 @@
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::future::{BoxFuture, Either};
+use parking_lot::Mutex;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use tower::{BoxError, Service, ServiceExt};
@@ -246,8 +247,7 @@ impl<C, F: Interceptor> Intercepted<C, F> {
         let (metadata, extensions) = call.take_head();
         let shown = Request::from_parts(metadata, extensions, ());
         let changed = {
-            // Ignore poisoning: the interceptor's own state is its responsibility.
-            let mut interceptor = self.interceptor.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut interceptor = self.interceptor.lock();
             // On an error the call is left without its head. Its future fails with this status, and
             // nothing sends the call.
             interceptor.call(shown)?

@@ -2,10 +2,11 @@
 //! client's side of the handshake.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::{fmt, io};
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::{ChannelSettings, ClientSetup, ConfiguredNames, Established, Session};
 use crate::Negotiated;
@@ -110,7 +111,7 @@ impl Connect for OneConnection {
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         // Taken: a channel that connects again finds that its link has ended.
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let connection = self.connection.lock().take();
         let connection = connection.ok_or_else(|| {
             ConnectError::from(ConnectFault::Unreachable {
                 address: self.name.to_string(),

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::attempts::ServiceConfig;
 use crate::calls::id_hashing::IdHashing;
@@ -104,7 +105,7 @@ impl ConfiguredNames {
     /// Takes the names of another config, and compares them if a connection is open.
     pub fn replace(&self, config: &ServiceConfig) {
         let methods = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.0.lock();
             state.unchecked = config.names().map(ToOwned::to_owned).collect();
             state.methods.clone()
         };
@@ -115,7 +116,7 @@ impl ConfiguredNames {
     pub(super) fn check(&self, methods: &Weak<MethodTable>) {
         let Some(table) = methods.upgrade() else { return };
         let mut unchecked = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.0.lock();
             state.methods.clone_from(methods);
             std::mem::take(&mut state.unchecked)
         };

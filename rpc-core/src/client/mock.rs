@@ -7,12 +7,13 @@
 use std::any::{Any, type_name};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
+use parking_lot::{Mutex, MutexGuard};
 use prost::{DecodeError, Message};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
@@ -151,8 +152,7 @@ impl MockChannel {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is a single one.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn add(&self, path: &str, script: Script) {

@@ -17,10 +17,12 @@
 //! that thread: its turn is visible long before the tick ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::slot::{Resume, WorkerSlot, YieldEntry};
 
@@ -62,9 +64,8 @@ struct Observed {
 }
 
 impl Monitor {
-    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<Observed>> {
-        // Every entry is whole between any two statements.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> parking_lot::MutexGuard<'_, Vec<Observed>> {
+        self.slots.lock()
     }
 
     #[cold]

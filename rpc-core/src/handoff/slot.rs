@@ -11,11 +11,12 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// The driver of one connection, or of several, which any task can go on with between two
@@ -66,13 +67,11 @@ impl Drop for YieldEntry {
 
 impl WorkerSlot {
     fn driver(&self) -> MutexGuard<'_, Option<Box<dyn Resume>>> {
-        // An `Option` is whole at any time.
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driver.lock()
     }
 
     fn yielding(&self) -> MutexGuard<'_, Yielding> {
-        // Each change of the list is one call.
-        self.yielding.lock().unwrap_or_else(PoisonError::into_inner)
+        self.yielding.lock()
     }
 
     /// Takes the tasks that yielded on the thread up to `last_id` and still wait. Returns the id of

@@ -1,11 +1,12 @@
 //! tonic's interceptors as a tower layer, on either side.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::TryFutureExt;
 use futures::future::{Either, MapErr, Ready, ready};
+use parking_lot::Mutex;
 use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
@@ -89,7 +90,7 @@ impl<S, F: Interceptor> Intercept<S, F> {
         let (metadata, extensions) = request.take_head();
         let shown = Request::from_parts(metadata, extensions, ());
         // After a panic the interceptor goes on with the state that it left behind.
-        let mut interceptor = self.interceptor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut interceptor = self.interceptor.lock();
         let (metadata, extensions, ()) = interceptor.call(shown)?.into_parts();
         request.set_head(metadata, extensions);
         Ok(())

@@ -327,9 +327,10 @@ fn record_explanation(span: &Span, explained: &CallExplanation) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use std::{io, mem};
 
+    use parking_lot::Mutex;
     use tonic::Extensions;
     use tonic::metadata::{MetadataMap, MetadataValue};
     use tower::{ServiceExt, service_fn};
@@ -390,7 +391,7 @@ mod tests {
 
     impl io::Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -409,7 +410,7 @@ mod tests {
             .finish();
         let _default = tracing::subscriber::set_default(subscriber);
         calls.await;
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
         text.lines().filter(|line| line.contains("farcall::trace")).map(str::to_owned).collect()
     }
 

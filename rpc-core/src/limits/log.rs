@@ -5,9 +5,10 @@
 //! nothing that a peer sends. `limited_log!` is how such a line is written, and the test `tidy`
 //! holds that other lines of WARN and above stand where no peer causes them.
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tracing::Level;
 
@@ -135,8 +136,7 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Says what is due; gives when to look again, if ever. The task ends then, under the lock

@@ -23,7 +23,9 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The bound on one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,8 +221,7 @@ impl<K: Eq + Hash> Quota<K> {
     }
 
     fn shares(&self) -> MutexGuard<'_, HashMap<K, Weak<Share<K>>>> {
-        // The map is consistent between any two statements.
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shares.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! A limit that holders share: it refuses by name, and says in the log when it is reached.
 
+use parking_lot::Mutex;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -90,7 +91,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
     /// not known.
     pub(crate) fn refused(&self, holder: Option<&K>) {
         let refused_count = {
-            let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut saturation = self.saturation.lock();
             // Stored under the lock, as in `taken`: crossed stores would mark a full limit as free,
             // and `taken` would never log that it has room again.
             self.is_full.store(true, Ordering::Relaxed);
@@ -124,7 +125,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
             return;
         }
         let refused_count = {
-            let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut saturation = self.saturation.lock();
             let refused_count = saturation.handle_taken(Instant::now().into_std());
             self.is_full.store(saturation.is_full(), Ordering::Relaxed);
             refused_count

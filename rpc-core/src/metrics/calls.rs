@@ -1,10 +1,11 @@
 //! The handles of methods, and the metrics of calls: a server's, and a client's with its attempts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::{fmt, ptr};
 
 use metrics::{Counter, Histogram};
+use parking_lot::Mutex;
 use tonic::Code;
 
 use super::list::{SERVER_DURATION, SERVER_RECEIVED, SERVER_SENT, SERVER_STARTED};
@@ -214,7 +215,7 @@ static TARGETS: Mutex<BTreeMap<Arc<str>, &'static TargetHandles>> = Mutex::new(B
 impl TargetHandles {
     /// Returns those of a target. Channels to the same target share them.
     fn find(target: &Arc<str>) -> &'static Self {
-        let mut targets = TARGETS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets = TARGETS.lock();
         targets.entry(Arc::clone(target)).or_insert_with(|| {
             Box::leak(Box::new(Self { target: Arc::clone(target), methods: ByMethod::new() }))
         })

@@ -1,7 +1,8 @@
 //! Counts of rare events, made when they happen: retries and connections.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::calls::label;
 use super::list::{CONNECTIONS_OPENED, RETRIES, RETRIES_DENIED};
@@ -46,7 +47,7 @@ static ENDED: Mutex<EndedConnections> = Mutex::new(BTreeMap::new());
 
 /// Keeps what a connection had counted; `side` is `client` or `server`.
 pub(crate) fn connection_ended(side: &'static str, transport: &'static str, stats: TransportStats) {
-    let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ended = ENDED.lock();
     ended.entry((side, transport)).or_default().add(stats);
 }
 
@@ -54,5 +55,5 @@ pub(crate) fn connection_ended(side: &'static str, transport: &'static str, stat
 /// that are open, these are counts that only grow.
 #[must_use]
 pub fn ended_connections() -> EndedConnections {
-    ENDED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    ENDED.lock().clone()
 }

@@ -10,10 +10,11 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::payload::pool::{Pool, PoolBuffer};
 
@@ -37,8 +38,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]> + fmt::Debug + Send + 'static> BufferMemory fo
 static SOURCES: Mutex<Vec<Weak<dyn BufferSource>>> = Mutex::new(Vec::new());
 
 fn sources() -> MutexGuard<'static, Vec<Weak<dyn BufferSource>>> {
-    // A list is whole between any two statements.
-    SOURCES.lock().unwrap_or_else(PoisonError::into_inner)
+    SOURCES.lock()
 }
 
 /// Offers a source's memory to [`buffer`](crate::buffer()), for as long as the source exists.

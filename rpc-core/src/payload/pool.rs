@@ -7,9 +7,10 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 pub use super::block::copy_short;
 
@@ -80,9 +81,8 @@ impl fmt::Debug for Pool {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
-        // The lists are consistent between any two statements, so a panic elsewhere is harmless.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Free> {
+        self.free.lock()
     }
 
     fn take(&self, class: usize) -> Option<Vec<u8>> {

@@ -9,10 +9,11 @@ use std::array::from_fn;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, RwLock};
 use tonic::Code;
 
 use crate::calls::id_hashing::IdHashing;
@@ -189,7 +190,7 @@ impl CallStats {
 
     /// Gives a call that has ended to the watchers that want it.
     pub(crate) fn show(&self, method: &'static str, code: Code, call: impl Fn() -> EndedCallInfo) {
-        let watchers = self.watchers.read().unwrap_or_else(PoisonError::into_inner);
+        let watchers = self.watchers.read();
         for watcher in watchers.iter().filter(|watcher| watcher.wants(method, code)) {
             watcher.take(call());
         }
@@ -197,7 +198,7 @@ impl CallStats {
 
     /// Returns false if there are as many watchers as may be.
     fn add_watcher(&self, watcher: &Arc<dyn CallWatcher>) -> bool {
-        let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.watchers.write();
         let has_room = watchers.len() < WATCHERS_MAX;
         if has_room {
             watchers.push(Arc::clone(watcher));
@@ -207,7 +208,7 @@ impl CallStats {
     }
 
     fn remove_watcher(&self, watcher: &Arc<dyn CallWatcher>) {
-        let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.watchers.write();
         // One place of it: a program may have added it twice.
         let place = watchers.iter().position(|other| Arc::ptr_eq(other, watcher));
         let _removed = place.map(|place| watchers.swap_remove(place));
@@ -231,7 +232,7 @@ impl CallStats {
 
     /// Keeps a call that has failed in the place of the oldest.
     pub(crate) fn keep_failed(&self, call: FailedCallInfo) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         let is_full = failed.len() >= FAILED_CALLS_MAX;
         let oldest = if is_full { failed.pop_front() } else { None };
         failed.push_back(call);
@@ -251,7 +252,7 @@ impl CallStats {
 
     /// Returns the calls that failed last, the newest first.
     pub(crate) fn failed(&self) -> Vec<FailedCallInfo> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         failed.iter().rev().cloned().collect()
     }
 }
@@ -326,7 +327,7 @@ mod tests {
         }
 
         fn take(&self, call: EndedCallInfo) {
-            self.0.lock().unwrap().push(call);
+            self.0.lock().push(call);
         }
     }
 
@@ -357,7 +358,7 @@ mod tests {
         drop(watch);
         assert!(!stats.is_watched());
         show(Code::Aborted);
-        let seen: Vec<_> = watcher.0.lock().unwrap().iter().map(|call| call.code).collect();
+        let seen: Vec<_> = watcher.0.lock().iter().map(|call| call.code).collect();
         assert_eq!(seen, [Code::NotFound]);
     }
 

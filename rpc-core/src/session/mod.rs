@@ -3,9 +3,8 @@
 //!
 //! The table of calls and the meaning of frames differ, and stay with the roles.
 
-use std::sync::{Mutex, PoisonError};
-
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -179,8 +178,7 @@ impl SessionCore {
         // Before the lock, under which no other lock is taken.
         let (now, traffic) = (Instant::now().into_std(), self.traffic());
         let is_answered = {
-            // Its numbers are whole after each assignment.
-            let mut limiter = self.ping_limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limiter = self.ping_limiter.lock();
             limiter.handle_ping(now, traffic)?
         };
         // The lock is free again: sending may drop memory of the application, which may call back.

@@ -12,7 +12,7 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use tokio::time::Sleep;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
@@ -94,8 +95,7 @@ impl Left {
 
 impl Handoff {
     fn left(&self) -> MutexGuard<'_, Left> {
-        // Every change is complete before anything that could panic.
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock()
     }
 
     /// Leaves a message or a failure, and returns the frame of the body that calls the decoder.

@@ -3,11 +3,12 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tonic::Status;
 
 use crate::call::options::MessageLimit;
@@ -138,8 +139,7 @@ impl SendStream {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the number of messages sent so far, modulo 2^32.

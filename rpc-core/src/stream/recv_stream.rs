@@ -20,10 +20,10 @@
 //! streams begins with, in a budget of their connection.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tonic::Status;
 
 use crate::calls::receiving::Assembler;
@@ -211,8 +211,7 @@ impl RecvStream {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Takes a frame of the stream. One that comes after the stream has failed is dropped.

@@ -11,11 +11,12 @@
 //! sent by one task, or carry their sequence numbers.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
@@ -144,7 +145,7 @@ impl Transport for InprocTransport {
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
-        let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let incoming = self.incoming.lock().take();
         if let Some(incoming) = incoming {
             // Set once: `incoming` is taken once.
             let _ = self.shared.handler.set(Arc::downgrade(&handler));

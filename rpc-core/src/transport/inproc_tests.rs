@@ -19,20 +19,20 @@ struct Counting {
 
 impl Counting {
     fn frames(&self) -> Vec<FrameKind> {
-        self.frames.lock().unwrap().clone()
+        self.frames.lock().clone()
     }
 
     /// Why the link has ended, once it has.
     async fn closed(&self) -> Vec<CloseReason> {
         let ended = timeout(Duration::from_secs(30), self.is_closed.cancelled()).await;
         ended.expect("the link ends");
-        self.closed.lock().unwrap().clone()
+        self.closed.lock().clone()
     }
 }
 
 impl Handler for Counting {
     fn handle_announced(&self, _: &[u8; HEADER_LEN], len: u64) -> Result<Admission, ProtocolError> {
-        self.announced.lock().unwrap().push(len);
+        self.announced.lock().push(len);
         Ok(Admission::Refuse)
     }
 
@@ -43,7 +43,7 @@ impl Handler for Counting {
         _: &mut Handoff,
     ) -> Result<(), ProtocolError> {
         let kind = FrameHeader::parse_whole(&frame)?.kind;
-        self.frames.lock().unwrap().push(kind);
+        self.frames.lock().push(kind);
         match kind {
             FrameKind::Pong => Err(ProtocolError::UnexpectedFrame { kind, role: "test" }),
             _ => Ok(()),
@@ -55,7 +55,7 @@ impl Handler for Counting {
     }
 
     fn handle_closed(&self, reason: CloseReason) {
-        self.closed.lock().unwrap().push(reason);
+        self.closed.lock().push(reason);
         self.is_closed.cancel();
     }
 }
@@ -82,7 +82,7 @@ async fn a_direct_link_has_delivered_what_it_has_sent() {
     assert_eq!(at_left.frames(), [FrameKind::GoAway]);
     // One that is refused is not delivered.
     left.push(left.pool.take(LARGE_LEN).freeze()).unwrap();
-    assert_eq!(*at_right.announced.lock().unwrap(), [LARGE_LEN as u64]);
+    assert_eq!(*at_right.announced.lock(), [LARGE_LEN as u64]);
     assert_eq!(at_right.frames(), [FrameKind::Ping]);
     assert!(!right.has_unread() && !left.has_unread());
 }

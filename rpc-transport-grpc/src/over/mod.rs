@@ -325,13 +325,14 @@ fn with_trailers(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use futures::StreamExt;
     use futures::future::join;
     use http::Version;
     use http_body::Frame;
     use http_body_util::StreamBody;
+    use parking_lot::Mutex;
     use rpc_core::Idempotency;
     use rpc_core::client::{Call, ClientReply};
     use rpc_core::memory::MemoryShare;
@@ -346,7 +347,7 @@ mod tests {
 
     impl Caller for Refusing {
         async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
-            *self.0.lock().unwrap() = call.deadline();
+            *self.0.lock() = call.deadline();
             Err(Status::aborted("refused"))
         }
     }
@@ -370,6 +371,6 @@ mod tests {
         let (response, ()) = join(answered, late).await;
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.message(), "refused");
-        assert_eq!(*caller.0.lock().unwrap(), Some(Deadline(began + Duration::from_secs(60))));
+        assert_eq!(*caller.0.lock(), Some(Deadline(began + Duration::from_secs(60))));
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rpc_core::connect::{ConnectionInfo, Replayed};
 use rpc_core::limits::log::LogLimit;
 use rpc_core::policy::keepalive::Traffic;
@@ -281,7 +282,7 @@ async fn drive<C: Future>(
 impl ServerConnection for PortConnection {
     fn start(&self) {
         self.session.start();
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = self.waiting.lock().take();
         // A second `start` finds nothing to serve.
         let Some((stream, serving)) = waiting else { return };
         let ends = Ends { going_away: self.going_away.clone(), stop: self.stop.clone() };

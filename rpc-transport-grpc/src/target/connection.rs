@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use rpc_core::client::{Connection, EncodedCall, EncodedCalls, EncodedReply};
 use rpc_core::connect::{Bootstrap, ConnectionInfo};
 use rpc_core::transport::{Addresses, CloseReason, TransportStats};
@@ -89,11 +90,11 @@ impl GrpcConnection {
     }
 
     fn sender(&self) -> Option<SendRequest<Body>> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sender.lock().clone()
     }
 
     fn forget_sender(&self) {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.sender.lock().take();
     }
 }
 
@@ -144,7 +145,7 @@ impl EncodedCalls for GrpcConnection {
 
 impl Connection for GrpcConnection {
     fn is_open(&self) -> bool {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender.lock();
         !self.ended.is_cancelled() && sender.as_ref().is_some_and(|sender| !sender.is_closed())
     }
 

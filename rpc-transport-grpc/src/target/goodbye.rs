@@ -7,11 +7,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use rpc_core::wire::PeerText;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
@@ -46,7 +47,7 @@ impl Goodbye {
 
     /// Appends the server's reason to a message about the end of the connection.
     pub(super) fn explain(&self, message: String) -> String {
-        match &*self.message.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.message.lock() {
             Some(goodbye) => format!("{message}; {goodbye}"),
             None => message,
         }
@@ -69,7 +70,7 @@ impl Goodbye {
         text.push(')');
         // A graceful shutdown sends two GOAWAYs, and an error may follow. An error always replaces
         // a clean reason, never the other way round.
-        let mut message = self.message.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut message = self.message.lock();
         if reason != h2::Reason::NO_ERROR {
             *message = Some(text);
         } else if message.is_none() {

@@ -15,8 +15,9 @@ pub(crate) mod queue_pairs;
 mod rndv_get;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::Reason;
 use rpc_core::connect::PathBinding;
 use rpc_core::handoff::Handoff;
@@ -139,8 +140,7 @@ impl Connection {
     /// Lock order: this lock is taken before those of the worker and of pools, and never under one
     /// of them. No code of a handler or an application runs under it.
     fn life(&self) -> MutexGuard<'_, Life> {
-        // Every change to a connection is complete before anything that could panic.
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        self.life.lock()
     }
 
     /// Changes the connection, posts what became possible, and does what the state asks for.
@@ -362,8 +362,7 @@ impl Connection {
     }
 
     fn handler_slot(&self) -> MutexGuard<'_, Option<Arc<dyn Handler>>> {
-        // An `Option` is whole at any time.
-        self.handler.lock().unwrap_or_else(PoisonError::into_inner)
+        self.handler.lock()
     }
 
     fn handler(&self) -> Option<Arc<dyn Handler>> {

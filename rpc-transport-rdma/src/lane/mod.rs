@@ -18,10 +18,11 @@ pub(crate) mod spares;
 pub(crate) mod timers;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::quota::Charge;
 use rpc_core::quota::PeerKey;
 use rpc_core::transport::{CloseReason, Withheld};
@@ -168,8 +169,7 @@ fn describe_lock_limit(limit: Option<u64>) -> String {
 
 impl<C> WorkerShared<C> {
     pub(crate) fn table(&self) -> MutexGuard<'_, Table<C>> {
-        // Every change to the table is complete before anything that could panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Takes a place, and the receive slots that a connection has at least.
@@ -387,8 +387,7 @@ impl<C> WorkerShared<C> {
     }
 
     pub(crate) fn commands(&self) -> MutexGuard<'_, Option<Vec<Command<C>>>> {
-        // A list is whole between any two statements.
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.commands.lock()
     }
 
     pub(crate) fn take_commands(&self) -> Vec<Command<C>> {

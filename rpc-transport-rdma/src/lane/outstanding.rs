@@ -11,10 +11,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::Deadline;
 use slab::Slab;
 use tokio::runtime::Handle;
@@ -75,8 +76,7 @@ impl OutstandingBuffers {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        // Every change is complete before anything that could panic.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Tells of what is due at `now`; gives when to look again, if ever.

@@ -18,7 +18,8 @@
 //! - They end with the lane, and when a port or its tables change. None of them keeps a lane.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::quota::admission::Admission;
 use crate::verbs::{LockedMemory, Port, SpareQueuePair};
@@ -205,7 +206,6 @@ impl SpareStore {
     }
 
     fn state(&self) -> MutexGuard<'_, StoreState> {
-        // The state is whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -6,8 +6,9 @@
 //! so that the task is rarely woken.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,8 +52,7 @@ impl Timers {
     }
 
     fn deadlines(&self) -> MutexGuard<'_, BTreeSet<(Instant, u32)>> {
-        // A set is whole between any two statements.
-        self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deadlines.lock()
     }
 }
 

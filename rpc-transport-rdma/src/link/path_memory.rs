@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rpc_core::Deadline;
 use tokio::time::Instant;
 
@@ -63,7 +63,7 @@ impl PathMemory {
     ///
     /// Returns the reason if the pair is paused.
     pub(crate) fn mtu_max(&self, pair: AddressPair, now: Instant) -> Result<Mtu, String> {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.0.lock();
         failed.retain(|_, path| path.is_kept(now));
         let Some(path) = failed.get(&pair) else { return Ok(Mtu::B4096) };
         let Some(pause) = path.pause.as_ref().filter(|pause| now < pause.until) else {
@@ -87,7 +87,7 @@ impl PathMemory {
         reason: &str,
         now: Instant,
     ) -> bool {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.0.lock();
         failed.retain(|_, path| path.is_kept(now));
         if failed.len() >= COUNT_MAX && !failed.contains_key(&pair) {
             let oldest = failed.iter().min_by_key(|(_, path)| path.failed_at);
@@ -191,7 +191,7 @@ mod tests {
             memory.handle_failure(pair(host), Mtu::B4096, true, "lost", now);
         }
         let now = now + Duration::from_secs(10);
-        assert_eq!(memory.0.lock().unwrap().len(), COUNT_MAX);
+        assert_eq!(memory.0.lock().len(), COUNT_MAX);
         assert_eq!(memory.mtu_max(pair(0), now), Ok(Mtu::B4096));
         assert_eq!(memory.mtu_max(pair(1), now), Ok(Mtu::B1024));
     }

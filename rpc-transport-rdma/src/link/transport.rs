@@ -1,9 +1,10 @@
 //! A proven path as a transport; the out-of-band byte stream beside it is in `oob`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use rpc_core::BufferSource;
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::connect::Bootstrap;
@@ -194,7 +195,7 @@ impl Transport for RdmaTransport {
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
-        let bootstrap = self.bootstrap.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let bootstrap = self.bootstrap.lock().take();
         if let Some(bootstrap) = bootstrap {
             self.connection.start(handler);
             tokio::spawn(watch(bootstrap, Arc::clone(&self.connection)));
@@ -276,7 +277,7 @@ impl Transport for RdmaTransport {
 
 impl Drop for RdmaTransport {
     fn drop(&mut self) {
-        let unused = self.bootstrap.get_mut().unwrap_or_else(PoisonError::into_inner).is_some();
+        let unused = self.bootstrap.get_mut().is_some();
         if unused {
             self.connection.fail(CloseReason::Local);
         }

@@ -11,7 +11,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::memory::memlock::Memlock;
 use crate::memory::slabs::{Block, SizeClass, SlabTable};
@@ -55,8 +57,7 @@ impl MemlockArbiter {
     }
 
     fn stores(&self) -> MutexGuard<'_, Vec<Weak<BlockStore>>> {
-        // A list is whole between any two statements.
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stores.lock()
     }
 }
 
@@ -81,8 +82,7 @@ impl BlockStore {
     }
 
     pub(super) fn table(&self) -> MutexGuard<'_, SlabTable<Region>> {
-        // Every change to the table is complete before anything that could panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Takes back a block, and wakes the tasks that wait for its budget.
@@ -166,8 +166,7 @@ impl Lent {
 
 impl LentTable {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<usize, Entry>> {
-        // A map is whole between any two statements.
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_address.lock()
     }
 
     /// The registered memory that `bytes` lie in, if it is lent.

@@ -7,8 +7,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::{Access, Region};
@@ -90,7 +91,7 @@ impl SlotPool {
     }
 
     fn take_promised(self: &Arc<Self>) -> Slot {
-        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let index = self.free.lock().pop();
         let index = index.expect("a permit stands for an index in the free list");
         Slot { pool: Arc::clone(self), index }
     }
@@ -163,7 +164,7 @@ impl AsRef<[u8]> for Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let free = &self.pool.free;
-        free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+        free.lock().push(self.index);
         self.pool.available.add_permits(1);
     }
 }

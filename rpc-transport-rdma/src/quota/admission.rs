@@ -15,10 +15,11 @@
 //! the whole process leaves the application half of the threads that a tokio runtime has for that.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rpc_core::quota::PeerKey;
 
 use crate::quota::half_open::HalfOpen;
@@ -147,14 +148,12 @@ impl Admission {
                 state.wake_first();
                 return Err(Crowded);
             }
-            let waited = turn.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            turn.wait_for(&mut state, left);
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is a statement or two, none of which panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::quota::Bound;
 use rpc_core::quota::PeerKey;
 use tokio::sync::oneshot;
@@ -65,8 +66,7 @@ impl FairSemaphore {
     }
 
     fn state(&self) -> MutexGuard<'_, SemaphoreState> {
-        // Every change to the queue is complete before anything that could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Changes the queue and hands out what can be had after that.

@@ -12,7 +12,8 @@
 //! and beside it the limit that connections look at with every grant.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::MIN_RECEIVE_SLOTS;
 
@@ -168,8 +169,7 @@ impl SharedQuota {
 
     /// Looks at the quota.
     pub(crate) fn quota(&self) -> MutexGuard<'_, SlotQuota> {
-        // A quota is whole between any two statements that could panic.
-        self.quota.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quota.lock()
     }
 
     /// Changes the quota.

@@ -7,11 +7,12 @@
 //! the network needs no task of its own and belongs to no runtime.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rpc_core::handoff::displace_lifo_slot;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -69,7 +70,7 @@ impl Fabric {
         change: impl FnOnce(&mut NetworkState) -> R,
     ) -> (R, Vec<Waker>, Option<SimViolation>) {
         // A panic inside is a failed test, which may still look at what is there.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let now = nanos(Instant::now().saturating_duration_since(self.start));
         state.advance(now);
         let result = change(&mut state);
@@ -80,7 +81,7 @@ impl Fabric {
     /// Panics with the violations that no test has read. During another panic it logs them.
     pub(crate) fn expect_no_unread_violations(&self) {
         // The lock is free again before the panic, and a panicked test had it: see `simulate`.
-        let unread = self.state.lock().unwrap_or_else(PoisonError::into_inner).take_unread();
+        let unread = self.state.lock().take_unread();
         if unread.is_empty() {
             return;
         }
@@ -127,7 +128,7 @@ impl Waiter {
         if Handle::try_current().is_err() {
             return Poll::Ready(Err(VerbsError::NoRuntime));
         }
-        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sleep = self.sleep.lock();
         loop {
             let entered = fabric.enter(|state| match take(state) {
                 Some(taken) => {

@@ -2,9 +2,10 @@
 //!
 //! Memory that is being registered counts as pinned already, which is when others meet the limit.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// No test waits longer than this for a command to be held.
@@ -47,8 +48,7 @@ impl Gate {
         if is_held(&mut state) {
             self.blocked.notify_waiters();
         }
-        let waited = self.changed.wait_timeout_while(state, timeout, is_held);
-        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_while_for(&mut state, is_held, timeout);
         state.blocked_threads -= 1;
         // The count takes the lock.
         drop((state, held));
@@ -82,8 +82,7 @@ impl Gate {
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
-        // Two counts are whole at any time.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -117,8 +116,8 @@ impl SimHold {
     /// Panics if they are not within half a minute.
     pub fn wait_for(&self, count: usize) {
         let is_less = |state: &mut GateState| state.held_count < count;
-        let waited = self.gate.changed.wait_timeout_while(self.gate.state(), WAIT_MAX, is_less);
-        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.gate.state();
+        let waited = self.gate.changed.wait_while_for(&mut state, is_less, WAIT_MAX);
         assert!(!waited.timed_out(), "{} of {count} commands are held", state.held_count);
     }
 

@@ -16,11 +16,11 @@
 //! queue would use it up.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::VerbsError;
 
@@ -133,8 +133,7 @@ impl CompletionBudget {
             if left.is_zero() {
                 return;
             }
-            let waited = self.freed.wait_timeout(guard, left);
-            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.freed.wait_for(&mut guard, left);
         }
     }
 
@@ -145,7 +144,7 @@ impl CompletionBudget {
     }
 
     fn freeing(&self) -> MutexGuard<'_, ()> {
-        self.freeing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.freeing.lock()
     }
 }
 

@@ -29,8 +29,8 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
@@ -95,8 +95,7 @@ pub(super) struct Present {
 
 impl Receivers {
     fn state(&self) -> MutexGuard<'_, ReceiversState> {
-        // The state is whole between any two statements that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds a queue pair before it can receive, and gives its place.

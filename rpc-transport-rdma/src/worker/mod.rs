@@ -20,10 +20,11 @@ pub(crate) mod srq;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use rpc_core::handoff::{Core, current_core};
 use rpc_core::transport::CloseReason;
 use rpc_core::{BufferMemory, BufferSource, offer_source};

@@ -17,9 +17,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::handoff::current_core;
 use tokio::runtime::Id;
 use tokio::time::Instant;
@@ -141,7 +142,7 @@ impl WorkerSet {
             (None, making) => making,
         };
         // It guards no data: after a panic of the one that made a worker the next one makes it.
-        let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = making.lock();
         loop {
             let found = self.look(device, |of| {
                 let sibling = of.workers_at(core).next().or(of.workers.first()).cloned();
@@ -265,8 +266,7 @@ impl WorkerSet {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OfDevice>> {
-        // The list is whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -269,11 +269,12 @@ pub(super) mod tests {
     use std::future::Future as _;
     use std::io::{Read, Write};
     use std::pin::pin;
-    use std::sync::{Arc, Mutex, mpsc};
+    use std::sync::{Arc, mpsc};
     use std::task::{Context, Waker};
     use std::time::Duration;
 
     use bytes::Bytes;
+    use parking_lot::Mutex;
     use rpc_core::pool::Pool;
     use rpc_core::transport::{Admission, OutFrame, Transport as _, Withheld};
     use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
@@ -350,13 +351,13 @@ pub(super) mod tests {
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
         let count = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&count);
-        let taker = OnFrame(move |_, _: &mut Handoff| *counted.lock().unwrap() += 1);
+        let taker = OnFrame(move |_, _: &mut Handoff| *counted.lock() += 1);
         let mut context = Context::from_waker(Waker::noop());
         shared.socket.readable().await.unwrap();
         let mut reading = pin!(shared.read(driver(&shared), &taker));
         let mut received = [0; 64];
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        assert_eq!(*count.lock().unwrap(), 1);
+        assert_eq!(*count.lock(), 1);
         let nothing = theirs.read(&mut received).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         assert!(reading.as_mut().poll(&mut context).is_pending());
@@ -380,17 +381,17 @@ pub(super) mod tests {
         let known = Arc::new(Mutex::new(Vec::new()));
         let knows = Arc::clone(&known);
         let waking = OnFrame(move |_, handoff: &mut Handoff| {
-            knows.lock().unwrap().push(handoff.has_woken());
+            knows.lock().push(handoff.has_woken());
             handoff.woke();
         });
         let mut reading = pin!(shared.read(driver(&shared), &waking));
         let mut context = Context::from_waker(Waker::noop());
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        assert_eq!(*known.lock().unwrap(), [false, true]);
+        assert_eq!(*known.lock(), [false, true]);
         theirs.write_all(&frame).unwrap();
         shared.socket.readable().await.unwrap();
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        assert_eq!(*known.lock().unwrap(), [false, true, false], "another poll");
+        assert_eq!(*known.lock(), [false, true, false], "another poll");
     }
 
     /// Returns a small frame filled with one byte.
@@ -411,13 +412,13 @@ pub(super) mod tests {
         let (at_peer, arrives) = (Arc::clone(&peer), Arc::clone(&arrived));
         let kinds = Arc::clone(&answer);
         let answering = OnFrame(move |_, _: &mut Handoff| {
-            for kind in &*kinds.lock().unwrap() {
+            for kind in &*kinds.lock() {
                 let header = FrameHeader::bare(*kind, 1).to_bytes();
                 let mut head = &header[..];
                 let frame = OutFrame::new(HEADER_LEN, None, &mut head);
                 assert_eq!(transport.try_send(frame), Ok(true));
             }
-            arrives.lock().unwrap().push((&*at_peer).read(&mut [0; 1000]).is_ok());
+            arrives.lock().push((&*at_peer).read(&mut [0; 1000]).is_ok());
         });
         let mut reading = pin!(shared.read(driver(&shared), &answering));
         let mut context = Context::from_waker(Waker::noop());
@@ -428,12 +429,12 @@ pub(super) mod tests {
             (&stream[..], frame(4), vec![false]),
             (&stream[2..], frame(5), vec![true]),
         ] {
-            *answer.lock().unwrap() = kinds.to_vec();
+            *answer.lock() = kinds.to_vec();
             (&*peer).write_all(&frames).unwrap();
             shared.socket.readable().await.unwrap();
             let writes = shared.counters.snapshot().kernel_writes;
             assert!(reading.as_mut().poll(&mut context).is_pending());
-            assert_eq!(std::mem::take(&mut *arrived.lock().unwrap()), has_arrived);
+            assert_eq!(std::mem::take(&mut *arrived.lock()), has_arrived);
             // What has gathered leaves by the end of the read.
             assert_eq!((&*peer).read(&mut [0; 1000]).is_ok(), has_arrived != [true]);
             assert_eq!(shared.counters.snapshot().kernel_writes, writes + 1);
@@ -450,13 +451,13 @@ pub(super) mod tests {
         let (count, let_go) = (Mutex::new(0), Mutex::new(let_go));
         let blocking = OnFrame(move |frame, handoff: &mut Handoff| {
             let number = {
-                let mut count = count.lock().unwrap();
+                let mut count = count.lock();
                 *count += 1;
                 *count
             };
             handoff.release();
             if number == 2 {
-                let_go.lock().unwrap().recv_timeout(LIMIT).unwrap();
+                let_go.lock().recv_timeout(LIMIT).unwrap();
             }
             echo(&answering, &frame);
         });

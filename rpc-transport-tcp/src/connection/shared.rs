@@ -1,8 +1,9 @@
 //! The state shared by senders and the connection's task.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::memory::MemoryShare;
 use rpc_core::policy::progress::Flow;
@@ -59,8 +60,7 @@ impl<S> ConnectionShared<S> {
     }
 
     pub(crate) fn queue(&self) -> MutexGuard<'_, SendQueue> {
-        // No code between lock and unlock can leave the queue half changed.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Returns the reason why the queue takes no more frames.

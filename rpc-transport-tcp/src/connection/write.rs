@@ -8,9 +8,9 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
 use std::time::Instant;
 
+use parking_lot::MutexGuard;
 use rpc_core::handoff::{displace_lifo_slot, yield_now};
 use rpc_core::transport::{CloseReason, TransportError};
 use tokio::runtime::Handle;
@@ -212,13 +212,7 @@ impl<S: Socket> ConnectionShared<S> {
     }
 
     fn try_lock_scheduler(&self) -> Option<MutexGuard<'_, WriteScheduler>> {
-        match self.scheduler.try_lock() {
-            Ok(scheduler) => Some(scheduler),
-            Err(TryLockError::WouldBlock) => None,
-            // Every method leaves the scheduler consistent, so a panic between two of them does no
-            // harm.
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        }
+        self.scheduler.try_lock()
     }
 
     /// Writes whenever it is this task's turn, so that senders need not. Returns when nothing will

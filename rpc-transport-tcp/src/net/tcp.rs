@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
 use rpc_core::client::{
     self, ClientConfig, Connect, Connecting, Established, Handshake, OpenStream,
 };
@@ -222,7 +223,7 @@ impl TcpConnector {
     /// Returns all addresses of the server.
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let mut addresses: Vec<_> = lookup_host(&*self.address).await?.collect();
-        let alternatives = self.alternatives.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let alternatives = self.alternatives.read().clone();
         addresses.extend(&*alternatives);
         Ok(addresses)
     }
@@ -297,7 +298,7 @@ impl OpenStream for TcpConnector {
     }
 
     fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
-        let mut known = self.alternatives.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.alternatives.write();
         known.clone_from(alternatives);
     }
 }

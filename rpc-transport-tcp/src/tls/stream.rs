@@ -1,9 +1,9 @@
 //! A TCP stream and its TLS session.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustls::Connection;
 use tokio::net::TcpStream;
 
@@ -30,8 +30,7 @@ impl TlsStream {
     }
 
     pub(super) fn session(&self) -> MutexGuard<'_, Session> {
-        // Only a panic leaves rustls's state half changed, and that would be a bug in rustls.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock()
     }
 
     /// Writes all pending records.

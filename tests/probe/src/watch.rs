@@ -1,9 +1,9 @@
 //! Reports from handlers to a test, and the gate at which handlers wait for it.
 
 use std::sync::Arc;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -39,14 +39,13 @@ struct ThreadGate {
 
 impl ThreadGate {
     fn open(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.is_open.lock() = true;
         self.opened.notify_all();
     }
 
     fn block(&self) {
-        let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Poisoned or late, it goes on.
-        drop(self.opened.wait_timeout_while(is_open, BLOCK_LIMIT, |is_open| !*is_open));
+        // Late, it goes on.
+        self.opened.wait_while_for(&mut self.is_open.lock(), |is_open| !*is_open, BLOCK_LIMIT);
     }
 }
 

@@ -1,7 +1,8 @@
 //! The messages of calls that failed, each once.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Maximum number of messages to print.
 const SHOWN_MAX: usize = 12;
@@ -12,12 +13,12 @@ pub(crate) struct Failures(Mutex<BTreeSet<String>>);
 
 impl Failures {
     pub(crate) fn add(&self, message: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(message);
+        self.0.lock().insert(message);
     }
 
     /// Returns the first messages, and the number of the others.
     pub(crate) fn shown(&self) -> Vec<String> {
-        let messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = self.0.lock();
         let mut shown: Vec<_> = messages.iter().take(SHOWN_MAX).cloned().collect();
         if messages.len() > SHOWN_MAX {
             shown.push(format!("and in {} other ways", messages.len() - SHOWN_MAX));

@@ -180,10 +180,10 @@ async fn streams_of_the_program_do_not_see_the_service() {
     let (client, ours) = tokio::io::duplex(64 << 10);
     let incoming = futures::stream::iter([Ok::<_, std::io::Error>(ours)]);
     tokio::spawn(server.serve_incoming(incoming));
-    let client = std::sync::Mutex::new(Some(client));
+    let client = parking_lot::Mutex::new(Some(client));
     let builder = Channel::builder("tcp://the-stream:1").unwrap();
     let channel = builder.connect_with_connector(move || {
-        let stream = client.lock().unwrap().take();
+        let stream = client.lock().take();
         async move { stream.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected)) }
     });
     assert_eq!(snapshot(&channel).await.unwrap_err().code(), Code::Unimplemented);

@@ -2,8 +2,8 @@
 //! The servers are tonic's.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farcall::balance::{BalanceConfig, Connectivity, Policy};
@@ -17,6 +17,7 @@ use farcall_suite::interop_proto::test_service_rpc::TestServiceStub;
 use farcall_suite::interop_proto::test_service_server::{TestService, TestServiceServer};
 use farcall_testkit::certificates::{Authority, Wanted};
 use farcall_testkit::name_server::{Zone, address};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -85,7 +86,7 @@ impl Running {
         let layer = ServiceBuilder::new()
             .map_request(move |request: http::Request<tonic::body::Body>| {
                 let authority = request.uri().authority().map(ToString::to_string);
-                authorities.lock().expect("no holder panics").extend(authority);
+                authorities.lock().extend(authority);
                 request
             })
             .into_inner();
@@ -117,7 +118,7 @@ impl Running {
 
     /// Returns the authorities of the requests so far, each once.
     fn authorities(&self) -> Vec<String> {
-        let mut authorities = self.counts.authorities.lock().expect("no holder panics").clone();
+        let mut authorities = self.counts.authorities.lock().clone();
         authorities.sort();
         authorities.dedup();
         authorities

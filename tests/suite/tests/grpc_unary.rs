@@ -1,7 +1,6 @@
 //! Unary calls of gRPC's clients at a server's port, most of which are made and answered in one go:
 //! those whose message comes late, not at all or in parts, and those whose handler blocks.
 
-use std::sync::Mutex;
 use std::sync::mpsc as blocking;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use farcall_suite::interop_proto::test_service_rpc::TestServiceService;
 use farcall_suite::interop_proto::test_service_server::TestService;
 use farcall_suite::interop_proto::{Empty, Payload, SimpleRequest, SimpleResponse};
 use h2::client::ResponseFuture;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -55,7 +55,7 @@ impl TestService for Serves {
         self.begun.send(()).expect("the test waits");
         let request = request.into_inner();
         if request.response_size == BLOCKS {
-            let unblocked = self.unblocked.lock().expect("nothing has panicked");
+            let unblocked = self.unblocked.lock();
             unblocked.recv_timeout(LIMIT).map_err(|_| Status::aborted("it was not unblocked"))?;
         }
         Ok(Response::new(SimpleResponse { payload: request.payload, ..SimpleResponse::default() }))

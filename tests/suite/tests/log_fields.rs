@@ -2,7 +2,6 @@
 //! they have, and the log of their victims, all of it down to TRACE.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
+use parking_lot::Mutex;
 use prost::Message;
 use rpc_core::Channel;
 use rpc_core::client::{ClientConfig, Connect};
@@ -42,7 +42,7 @@ struct Logged;
 
 impl io::Write for Logged {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        LOG.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -252,7 +252,7 @@ async fn what_peers_write_into_their_fields_does_no_harm_in_the_log() -> Result<
         attack_client().await
     };
     tokio::time::timeout(LIMIT, attacks).await.expect("the attacks end")?;
-    let log = LOG.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let log = LOG.lock().clone();
     let log = String::from_utf8_lossy(&log);
     for line in log.split('\n') {
         assert!(!line.starts_with(FORGED), "a peer's line: {line}");

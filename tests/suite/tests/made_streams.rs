@@ -1,7 +1,7 @@
 //! Calls over byte streams that the program made, at both ends: pipes in memory.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::{Code, ServeError, Server, Status};
@@ -9,6 +9,7 @@ use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Probe, Watch, WatchEvent, payload};
 use futures::stream;
+use parking_lot::Mutex;
 use rpc_core::Channel;
 use rpc_core::Limits;
 use rpc_core::client::{CallRules, ClientConfig};
@@ -60,7 +61,7 @@ impl Rig {
         let connector = StreamConnector::new("pipe", config, move || {
             let (ours, near) = tokio::io::duplex(PIPE_LEN);
             let (far, theirs) = tokio::io::duplex(PIPE_LEN);
-            led.lock().expect("no holder panics").spawn(lead(near, far));
+            led.lock().spawn(lead(near, far));
             let sent = accepting.send(Ok::<_, io::Error>(theirs));
             async { sent.map(|()| ours).map_err(|_| io::ErrorKind::ConnectionRefused.into()) }
         });
@@ -72,7 +73,7 @@ impl Rig {
     }
 
     fn break_pipes(&self) {
-        self.pipes.lock().expect("no holder panics").abort_all();
+        self.pipes.lock().abort_all();
     }
 
     async fn entered(&mut self, count: usize) {

@@ -9,8 +9,8 @@
 //! the server's.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Probe, payload};
+use parking_lot::Mutex;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// The bound on every wait. The devices may be emulated on emulated processors.
@@ -91,7 +92,7 @@ impl Tally {
             Ok(reply) => {
                 assert!(reply.into_inner().payload == *expected, "another call's answer");
                 self.answered.fetch_add(1, Ordering::Relaxed);
-                self.ends.lock().expect("no panic under the lock").push(Instant::now());
+                self.ends.lock().push(Instant::now());
             }
             Err(status) => {
                 assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -111,7 +112,7 @@ impl Tally {
 
     /// The longest time without an answer between two moments.
     fn longest_gap(&self, from: Instant, to: Instant) -> Duration {
-        let ends = self.ends.lock().expect("no panic under the lock");
+        let ends = self.ends.lock();
         let mut moments: Vec<_> =
             ends.iter().copied().filter(|at| (from..to).contains(at)).collect();
         moments.extend([from, to]);

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::client::unary;
@@ -17,6 +17,7 @@ use farcall::{
     Rdma, RdmaConfig, Request, Response, Server, Service, ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
+use parking_lot::Mutex;
 use rpc_transport_rdma::sim::SimDeviceConfig;
 use tokio::task::JoinHandle;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -307,7 +308,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -338,7 +339,7 @@ async fn spans_and_lines_of_calls_have_the_transport() {
         let called = unary::<(), u64>(&layered, method, Request::new(()));
         tokio::time::timeout(LIMIT, called).await.expect("in time").expect("an answer");
     }
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).expect("it is text");
+    let text = String::from_utf8(lines.0.lock().clone()).expect("it is text");
     for transport in ["rdma", "tcp"] {
         let field = format!("transport={transport}");
         let count = |what: &str| {

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use rpc_core::server::WeakServer;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -80,9 +81,8 @@ impl AdminState {
         self.lock().samples()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, History> {
-        // It is whole between any two statements.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, History> {
+        self.history.lock()
     }
 
     /// Samples the server for ever. Several listeners may do so at a time.

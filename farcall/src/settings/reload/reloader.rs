@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rpc_core::settings::{check_timeout, expect_valid};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -238,7 +239,7 @@ impl Work {
 
     fn reload(&self) -> Result<Reload, SettingsError> {
         let reload = {
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = self.turn.lock();
             self.check_and_apply()
         };
         self.shared.reloaded(&reload);

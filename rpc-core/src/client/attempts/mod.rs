@@ -12,10 +12,11 @@ mod config;
 mod machine;
 
 use std::future::Future;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 use tonic::metadata::MetadataValue;
@@ -200,8 +201,7 @@ impl SharedAttempts {
     }
 
     fn lock(&self) -> MutexGuard<'_, AttemptsSoFar> {
-        // It is whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the endpoints that attempts were sent to.

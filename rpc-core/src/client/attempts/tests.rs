@@ -1,11 +1,12 @@
 //! Attempts through a channel whose answers are scripted.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use prost::Message;
 use tokio::time::Instant;
@@ -61,13 +62,13 @@ impl Caller for Scripted {
         let deadline = call.deadline();
         let (metadata, _, _) = call.into_parts();
         let number = {
-            let mut attempts = self.attempts.lock().unwrap();
+            let mut attempts = self.attempts.lock();
             attempts.push((metadata, deadline));
             u32::try_from(attempts.len() - 1).unwrap()
         };
         self.running.fetch_add(1, Relaxed);
         let _running = Running(&self.running);
-        let (delay, result) = (self.script.lock().unwrap().clone())(number);
+        let (delay, result) = (self.script.lock().clone())(number);
         tokio::time::sleep(delay).await;
         result.map(|body| ClientReply::new(MetadataMap::new(), Extensions::new(), body))
     }
@@ -127,12 +128,12 @@ impl Client {
         &self,
         script: impl Fn(u32) -> (Duration, Result<ReplyBody, Status>) + Send + Sync + 'static,
     ) {
-        *self.channel.script.lock().unwrap() = Arc::new(Box::new(script));
+        *self.channel.script.lock() = Arc::new(Box::new(script));
     }
 
     /// Returns the number of attempts made.
     fn made(&self) -> usize {
-        self.channel.attempts.lock().unwrap().len()
+        self.channel.attempts.lock().len()
     }
 
     async fn get(&self) -> Result<u64, Status> {
@@ -146,7 +147,7 @@ impl Client {
     /// Returns each attempt's note of those before it.
     fn previous(&self) -> Vec<Option<String>> {
         let text = |value: &tonic::metadata::AsciiMetadataValue| value.to_str().unwrap().to_owned();
-        let attempts = self.channel.attempts.lock().unwrap();
+        let attempts = self.channel.attempts.lock();
         attempts.iter().map(|(metadata, _)| metadata.get(ATTEMPTS_KEY).map(text)).collect()
     }
 }
@@ -240,7 +241,7 @@ async fn one_timeout_covers_all_attempts() {
     assert!(start.elapsed() < 2500 * MS);
     // The first, and one or two a second later: a delay is longer or shorter by a fifth.
     assert!((2..=4).contains(&client.made()));
-    let attempts = client.channel.attempts.lock().unwrap();
+    let attempts = client.channel.attempts.lock();
     let deadlines: Vec<_> = attempts.iter().map(|(_, deadline)| deadline.unwrap()).collect();
     assert!(deadlines.windows(2).all(|pair| pair[0] == pair[1]), "{deadlines:?}");
 }
@@ -257,7 +258,7 @@ async fn a_timeout_of_the_request_or_the_channel_counts_once_too() {
     request.set_timeout(10 * MS);
     let reply: Result<Response<u64>, _> = unary(&client, &GET_METHOD, request).await;
     reply.unwrap_err();
-    let attempts = client.channel.attempts.lock().unwrap();
+    let attempts = client.channel.attempts.lock();
     let (metadata, deadline) = attempts.last().unwrap();
     assert!(metadata.get("grpc-timeout").is_none() && deadline.is_some());
 }

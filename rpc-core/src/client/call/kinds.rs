@@ -222,9 +222,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, Weak};
+    use std::sync::{Arc, Weak};
 
     use futures::stream;
+    use parking_lot::Mutex;
     use tonic::metadata::MetadataMap;
 
     use super::*;
@@ -238,7 +239,7 @@ mod tests {
     impl Caller for Watching {
         async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
             let Method::Shared(method) = call.method() else { panic!("it is called by its path") };
-            self.0.lock().unwrap().push(Arc::downgrade(method));
+            self.0.lock().push(Arc::downgrade(method));
             let (initial, trailers) = (MetadataMap::new(), MetadataMap::new());
             Ok(ClientReply::with_message(initial, trailers, Vec::new().into()))
         }
@@ -253,7 +254,7 @@ mod tests {
             let response = untyped::<(), _>(&caller, method, requests).await.unwrap();
             assert_eq!(response.into_inner().message().await.unwrap(), Some(()));
         }
-        let methods = caller.0.into_inner().unwrap();
+        let methods = caller.0.into_inner();
         assert_eq!(methods.len(), 10_000);
         assert!(methods.iter().all(|method| method.strong_count() == 0));
     }

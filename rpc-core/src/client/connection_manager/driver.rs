@@ -5,11 +5,12 @@ use std::fmt;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -361,8 +362,7 @@ impl Parked {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
-        // The driver is moved in or out in one statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn take(&self) -> Option<Driver> {

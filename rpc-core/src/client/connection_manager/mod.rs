@@ -15,9 +15,10 @@ mod snapshot;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
@@ -255,9 +256,7 @@ impl ConnectionManager {
 
     /// Takes one replay from the budget; false when it is empty.
     pub(in crate::client) fn take_replay(&self) -> bool {
-        let budget = self.retry_budget.lock();
-        // Its numbers are whole after each assignment.
-        budget.unwrap_or_else(PoisonError::into_inner).take(now())
+        self.retry_budget.lock().take(now())
     }
 
     /// Returns the connection's info, with the reason if it is not on the upgraded path.

@@ -1,10 +1,11 @@
 //! Callers that wait for an attempt to connect, and the attempt without them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -224,7 +225,7 @@ impl Scripted {
 
     fn end(&self, reason: CloseReason) {
         self.drain();
-        self.reason.lock().unwrap().get_or_insert(reason);
+        self.reason.lock().get_or_insert(reason);
         self.ended.cancel();
     }
 
@@ -245,7 +246,7 @@ impl Connection for Scripted {
     }
 
     fn closed(&self) -> Option<CloseReason> {
-        self.reason.lock().unwrap().clone()
+        self.reason.lock().clone()
     }
 
     fn answered_count(&self) -> u64 {
@@ -307,11 +308,11 @@ impl Script {
     }
 
     fn last(&self) -> Arc<Scripted> {
-        Arc::clone(self.made.lock().unwrap().last().expect("a connection was made"))
+        Arc::clone(self.made.lock().last().expect("a connection was made"))
     }
 
     fn made_count(&self) -> usize {
-        self.made.lock().unwrap().len()
+        self.made.lock().len()
     }
 
     fn wanted(&self) -> Vec<Wanted> {
@@ -346,7 +347,7 @@ impl Connect for Script {
                 self.upgrade.notified().await;
             }
             let connection = Scripted::new(!matches!(wanted, Wanted::Bootstrap(_)));
-            self.made.lock().unwrap().push(Arc::clone(&connection));
+            self.made.lock().push(Arc::clone(&connection));
             Ok(Established::Encoded(connection))
         })
     }
@@ -370,7 +371,7 @@ async fn a_connection_that_ended_is_dropped_without_a_call() {
     let manager = ConnectionManager::new(script.clone());
     drop(manager.connection().await.unwrap());
     let connection = script.last();
-    script.made.lock().unwrap().clear();
+    script.made.lock().clear();
     connection.end(CloseReason::Peer);
     parked(&manager).await;
     assert_eq!(Arc::strong_count(&connection), 1);

@@ -1,10 +1,11 @@
 //! The state that a channel's callers and its driver share, for a channel with many endpoints.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::resolve::Refresh;
@@ -71,7 +72,7 @@ impl<L: Clone> Shared<L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<L>> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        self.roster.lock()
     }
 
     /// The picker of this moment.

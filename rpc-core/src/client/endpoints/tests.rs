@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -38,7 +39,7 @@ struct Servers {
 
 impl Servers {
     fn server(&self, name: &str) -> watch::Sender<bool> {
-        let mut up = self.up.lock().unwrap();
+        let mut up = self.up.lock();
         up.entry(name.to_owned()).or_insert_with(|| watch::Sender::new(true)).clone()
     }
 
@@ -89,7 +90,7 @@ impl Link for FakeLink {
     }
 
     fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
-        *self.alternatives.lock().unwrap() = Arc::clone(alternatives);
+        *self.alternatives.lock() = Arc::clone(alternatives);
     }
 
     async fn left(&self, state: Connectivity) {
@@ -270,7 +271,7 @@ async fn changed_alternatives_keep_a_servers_connection() {
     let Pick::Endpoint { candidate, .. } = picker.pick(0, None, &[], now()) else {
         panic!("it is connected")
     };
-    assert_eq!(**candidate.handle.alternatives.lock().unwrap(), alternatives);
+    assert_eq!(**candidate.handle.alternatives.lock(), alternatives);
     assert_eq!(world.servers.attempts.load(Ordering::Relaxed), 1);
 }
 

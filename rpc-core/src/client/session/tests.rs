@@ -51,7 +51,7 @@ impl Link {
     }
 
     fn taken(&self) -> Vec<Taken> {
-        std::mem::take(&mut *self.taken.lock().unwrap())
+        std::mem::take(&mut *self.taken.lock())
     }
 
     fn take(&self, frame: &[u8]) -> Result<(), TransportError> {
@@ -59,7 +59,7 @@ impl Link {
             return Err(cut());
         }
         let header = FrameHeader::parse(frame).unwrap();
-        self.taken.lock().unwrap().push(Taken::Frame(header.kind, header.call));
+        self.taken.lock().push(Taken::Frame(header.kind, header.call));
         Ok(())
     }
 }
@@ -93,7 +93,7 @@ impl Transport for Link {
     }
 
     fn close(&self) {
-        self.taken.lock().unwrap().push(Taken::Close);
+        self.taken.lock().push(Taken::Close);
     }
 
     fn abort(&self, _: CloseReason) {}

@@ -7,9 +7,10 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -241,8 +242,7 @@ impl Runtimes {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Owned>) -> T) -> T {
-        // The list is whole between any two changes.
-        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.changing.lock();
         let mut owned = Vec::clone(&self.owned.load());
         let changed = change(&mut owned);
         self.owned.store(Arc::new(owned));

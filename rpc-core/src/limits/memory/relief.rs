@@ -21,9 +21,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::limits::quota::PeerKey;
@@ -108,7 +108,7 @@ impl Pressure {
     /// before room for any other, and a greedy holder cannot hide it by refusals of its own.
     pub(crate) fn refuse(&self, want: Want) {
         {
-            let mut kept = self.want.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.want.lock();
             let rank = |want: &Want| (want.held, want.connection_held);
             if kept.as_ref().is_none_or(|kept| rank(&want) < rank(kept)) {
                 *kept = Some(want);
@@ -130,7 +130,7 @@ impl Pressure {
     pub(crate) fn take(&self) -> Option<Want> {
         // Before the refusal is read: one that comes later raises the signal again.
         self.is_raised.store(false, Ordering::Relaxed);
-        self.want.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.want.lock().take()
     }
 }
 

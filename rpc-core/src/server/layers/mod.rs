@@ -8,11 +8,12 @@ mod response;
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
@@ -156,9 +157,7 @@ impl<S, F: Interceptor> InterceptedService<S, F> {
         let (metadata, extensions) = call.take_head()?;
         let shown = Request::from_parts(metadata, extensions, ());
         // A panic ends its own call, as a handler's does; the lock is dropped inside.
-        let changed = catch_unwind(AssertUnwindSafe(|| {
-            self.interceptor.lock().unwrap_or_else(PoisonError::into_inner).call(shown)
-        }));
+        let changed = catch_unwind(AssertUnwindSafe(|| self.interceptor.lock().call(shown)));
         let panicked =
             |_| Err(Status::internal("the interceptor panicked: see the server's stderr"));
         let (metadata, extensions, ()) = changed.unwrap_or_else(panicked)?.into_parts();

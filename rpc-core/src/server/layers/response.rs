@@ -2,8 +2,9 @@
 //! them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status};
 
@@ -112,8 +113,7 @@ impl Capture {
     }
 
     fn state(&self) -> MutexGuard<'_, Captured> {
-        // Every change is a single assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Keeps the answer. A response that has not begun gets the metadata of these layers.

@@ -3,12 +3,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture, join, ready};
+use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -113,8 +114,7 @@ pub struct OpenConnectionInfo {
 impl Connections {
     fn lock(&self) -> MutexGuard<'_, Slab<OpenConnection>> {
         // Lock order: this list, then a session's state. No session reaches the list.
-        // A slab is consistent between any two statements.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     pub(in crate::server) fn infos(&self) -> Vec<ConnectionInfo> {
@@ -304,7 +304,7 @@ mod tests {
     impl ServerConnection for Curious {
         fn start(&self) {
             let count = self.connections.upgrade().unwrap().lock().len();
-            self.found.lock().unwrap().push(count);
+            self.found.lock().push(count);
         }
 
         fn closed(&self) -> BoxFuture<'_, ()> {
@@ -369,7 +369,7 @@ mod tests {
         let curious = Arc::new(Curious { connections: list, found });
         let registered =
             Registered::start(&connections, Arc::clone(&curious) as _, MemoryShare::default());
-        assert_eq!(*curious.found.lock().unwrap(), [1]);
+        assert_eq!(*curious.found.lock(), [1]);
         drop(registered);
         assert_eq!(connections.lock().len(), 0);
     }

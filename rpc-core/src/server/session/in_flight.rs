@@ -3,9 +3,10 @@
 //!
 //! An answer is a frame that takes its call out of the table as it is written.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::{fmt, mem};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tonic::{Code, Status};
@@ -87,8 +88,7 @@ impl CallsInFlight {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // No code between lock and unlock can leave the tables half-changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Ends a call that is not answered: the client is gone, or cannot be told.

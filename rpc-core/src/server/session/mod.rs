@@ -10,10 +10,11 @@ pub(in crate::server) mod in_flight;
 mod incoming;
 
 use std::fmt;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
+use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 

@@ -2,11 +2,11 @@
 
 use std::error::Error as _;
 use std::io;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use futures::FutureExt;
+use parking_lot::Mutex;
 use prost::encoding::{DecodeContext, WireType};
 use prost::{DecodeError, Message};
 use tokio::sync::{mpsc, oneshot};
@@ -95,7 +95,7 @@ impl Service for Readers {
         if method == 2 {
             return call.unary(async |_: Request<()>| Ok(Response::new(Unencodable)));
         }
-        let answer = self.answer.lock().unwrap().take().unwrap();
+        let answer = self.answer.lock().take().unwrap();
         call.client_streaming(async move |request: Request<Streaming<()>>| {
             let mut requests = request.into_inner();
             tokio::spawn(async move { seen.send(requests.message().await) });

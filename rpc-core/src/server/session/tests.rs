@@ -1,9 +1,10 @@
 //! The remaining work of a draining session, and its entries of announced calls.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use parking_lot::Mutex;
 
 use super::in_flight::{Phase, Response};
 use super::*;
@@ -34,7 +35,7 @@ impl Curious {
     }
 
     pub(super) fn sent_count(&self) -> usize {
-        self.was_drained.lock().unwrap().len()
+        self.was_drained.lock().len()
     }
 }
 
@@ -49,7 +50,7 @@ impl Transport for Arc<Curious> {
         let mut memory = vec![0; frame.len()];
         frame.write(&mut memory)?;
         let is_drained = self.session().drained().now_or_never().is_some();
-        self.was_drained.lock().unwrap().push(is_drained);
+        self.was_drained.lock().push(is_drained);
         Ok(true)
     }
 
@@ -61,7 +62,7 @@ impl Transport for Arc<Curious> {
         let session = self.session();
         let state =
             session.in_flight.state.try_lock().expect("nothing is sent under the session's lock");
-        self.was_refusing.lock().unwrap().push(state.phase != Phase::Open);
+        self.was_refusing.lock().push(state.phase != Phase::Open);
         Ok(())
     }
 
@@ -100,7 +101,7 @@ pub(super) fn serving(router: Router) -> (Arc<ServerSession>, Arc<Curious>) {
 async fn no_call_is_refused_before_the_client_is_sent_away() {
     let (session, transport) = serving(Router::default());
     session.go_away();
-    assert_eq!(*transport.was_refusing.lock().unwrap(), [false]);
+    assert_eq!(*transport.was_refusing.lock(), [false]);
     assert!(session.state().phase != Phase::Open);
 }
 
@@ -112,7 +113,7 @@ async fn a_session_drains_after_the_transport_has_the_last_answer() {
     session
         .handle_frame(Bytes::copy_from_slice(&request), Delivery::Whole, &mut Handoff::none())
         .unwrap();
-    assert_eq!(*transport.was_drained.lock().unwrap(), [false]);
+    assert_eq!(*transport.was_drained.lock(), [false]);
     session.drained().now_or_never().expect("nothing is owed any more");
 }
 
@@ -143,7 +144,7 @@ async fn a_request_behind_the_end_of_the_link_is_not_handled() {
         .handle_frame(Bytes::copy_from_slice(&request), Delivery::Whole, &mut Handoff::none())
         .unwrap();
     assert_eq!(session.calls().in_flight, 0);
-    assert!(transport.was_drained.lock().unwrap().is_empty(), "nothing is answered");
+    assert!(transport.was_drained.lock().is_empty(), "nothing is answered");
 }
 
 /// A transport may drop the application's objects while it sends, and those may ask for the
@@ -155,7 +156,7 @@ async fn a_ping_is_answered_without_the_sessions_lock() {
     session
         .handle_frame(Bytes::copy_from_slice(&ping), Delivery::Whole, &mut Handoff::none())
         .unwrap();
-    assert_eq!(*transport.was_refusing.lock().unwrap(), [false]);
+    assert_eq!(*transport.was_refusing.lock(), [false]);
 }
 
 /// The header of an announced request whose messages follow as a stream, and its length.

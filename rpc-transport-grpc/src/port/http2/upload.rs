@@ -12,12 +12,13 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use h2::{FlowControl, Reason, RecvStream};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::memory::{MemoryCharge, MemoryShare};
 use tonic::Status;
 
@@ -76,8 +77,7 @@ pub(super) fn pair(mut stream: RecvStream, memory: MemoryShare) -> (Upload, Rece
 
 impl Inbox {
     fn state(&self) -> MutexGuard<'_, InboxState> {
-        // No code between lock and unlock can panic halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Sets the end of the body, if it has none. The call still reads everything before it.

@@ -14,9 +14,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rpc_core::Deadline;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -120,8 +121,7 @@ impl Opened {
 
 impl SharedCache {
     pub(super) fn cache(&self) -> MutexGuard<'_, Cache> {
-        // The cache is whole between any two statements.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     pub(super) fn count(&self, device: &Device, kind: AsyncEventKind) {

@@ -4,8 +4,9 @@
 //! found. A search asks the firmware of every device, which may take a minute to say nothing. The
 //! others do not wait that long, each on a thread that the runtime has few of.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::device::DeviceError;
 
@@ -31,8 +32,8 @@ impl Searches {
     ///
     /// [`DeviceError::SearchPending`] if that takes longer than `wait_max`.
     pub(super) fn begin(&self, wait_max: Duration) -> Result<UnderWay<'_>, DeviceError> {
-        let waited = self.ended.wait_timeout_while(self.state(), wait_max, |it| *it);
-        let (mut is_under_way, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut is_under_way = self.state();
+        self.ended.wait_while_for(&mut is_under_way, |it| *it, wait_max);
         if *is_under_way {
             return Err(DeviceError::SearchPending { waited: wait_max });
         }
@@ -41,7 +42,7 @@ impl Searches {
     }
 
     fn state(&self) -> MutexGuard<'_, bool> {
-        self.is_under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_under_way.lock()
     }
 }
 

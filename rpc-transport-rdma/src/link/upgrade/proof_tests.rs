@@ -26,7 +26,7 @@ fn between(local: u8, peer: u8) -> Addresses {
 #[derive(Debug, Default)]
 struct Counting {
     frames: std::sync::atomic::AtomicUsize,
-    closed: std::sync::Mutex<Option<CloseReason>>,
+    closed: parking_lot::Mutex<Option<CloseReason>>,
 }
 
 impl Counting {
@@ -59,7 +59,7 @@ impl Handler for Counting {
     }
 
     fn handle_closed(&self, reason: CloseReason) {
-        *self.closed.lock().unwrap() = Some(reason);
+        *self.closed.lock() = Some(reason);
     }
 }
 
@@ -160,7 +160,7 @@ impl Joined {
     }
 
     fn ends(&self) -> Vec<Option<CloseReason>> {
-        self.heard.iter().map(|heard| heard.closed.lock().unwrap().clone()).collect()
+        self.heard.iter().map(|heard| heard.closed.lock().clone()).collect()
     }
 }
 

@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::agenda::{Agenda, Event, Packet};
 use super::lag_port::LagPort;

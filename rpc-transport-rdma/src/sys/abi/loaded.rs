@@ -14,9 +14,9 @@
 //! - **L3 (lifetime).** The library is never closed, so that a pointer into it stays good.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use parking_lot::Mutex;
 
 use super::*;
 use crate::sys::async_event::AsyncEventRecord;
@@ -62,8 +62,7 @@ pub(crate) fn is_missing(error: &LoadError) -> bool {
 /// meanwhile.
 pub(crate) fn load() -> Result<Verbs, LoadError> {
     static LOADED: Mutex<Option<Verbs>> = Mutex::new(None);
-    // Nothing between lock and unlock leaves it half changed.
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut loaded = LOADED.lock();
     if let Some(verbs) = *loaded {
         return Ok(verbs);
     }

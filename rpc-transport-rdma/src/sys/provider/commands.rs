@@ -20,12 +20,13 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -211,8 +212,7 @@ impl Commands {
     }
 
     fn awaited(&self) -> MutexGuard<'_, Slab<Running>> {
-        // A slab is whole between any two statements.
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+        self.awaited.lock()
     }
 
     /// Drops `what` where that may run code of the application, which must not hold commands up.
@@ -384,8 +384,7 @@ impl Drop for CommandQueue {
 
 impl QueueShared {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        // The state is whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn stuck(&self) -> Option<StuckCommand> {
@@ -407,7 +406,7 @@ impl Server {
         loop {
             let mut state = self.shared.state();
             while state.commands.is_empty() && !state.is_closed {
-                state = self.shared.pushed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.shared.pushed.wait(&mut state);
             }
             drop(state);
             if self.next().is_none() {

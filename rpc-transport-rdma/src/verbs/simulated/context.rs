@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -87,7 +87,7 @@ impl SimContext {
                 if !delay.is_zero() {
                     self.count_command(1);
                     // Firmware carries out one command after the other.
-                    let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    let turn = turn.lock();
                     std::thread::sleep(delay);
                     drop(turn);
                     self.count_command(-1);

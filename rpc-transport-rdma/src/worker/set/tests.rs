@@ -35,7 +35,7 @@ fn making_a_worker_blocks_no_reader_or_other_device() {
             let _inside = runtime.enter();
             find(&workers, "slow", || {
                 began.send(()).unwrap();
-                may_go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
+                may_go_on.lock().recv_timeout(LIMIT).unwrap();
                 Ok(worker(&ScriptedDevice::new().device()))
             })
         });
@@ -79,7 +79,7 @@ async fn a_worker_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
     let openings = [ScriptedDevice::new().device(), ScriptedDevice::new().device()];
     let made = Mutex::new(0);
     let found = find(&workers, openings[0].name(), || {
-        let mut made = made.lock().unwrap();
+        let mut made = made.lock();
         let worker = worker(&openings[*made]);
         *made += 1;
         if *made == 1 {

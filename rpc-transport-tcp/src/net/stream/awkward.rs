@@ -2,10 +2,11 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 /// The reaction of a stream to a poll.
@@ -65,7 +66,7 @@ impl LastWaker {
 
 impl Wake for LastWaker {
     fn wake(self: Arc<Self>) {
-        let waker = self.waker.lock().unwrap().clone();
+        let waker = self.waker.lock().clone();
         waker.into_iter().for_each(Waker::wake);
     }
 }
@@ -87,7 +88,7 @@ impl Awkward {
 
     /// Returns the number of bytes to move now.
     fn poll_deed(&mut self, kind: Kind, cx: &mut Context<'_>) -> Poll<usize> {
-        *self.last.waker.lock().unwrap() = Some(cx.waker().clone());
+        *self.last.waker.lock() = Some(cx.waker().clone());
         let count = &mut self.poll_counts[kind as usize];
         let deed = self.manners.deeds[*count % self.manners.deeds.len()];
         *count += 1;

@@ -112,9 +112,10 @@ impl fmt::Debug for StreamListener {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex};
 
+    use parking_lot::Mutex;
     use rpc_core::client::ClientConfig;
     use rpc_core::server::{ServerParts, ServerSettings};
     use rpc_core::{Channel, Server};
@@ -134,7 +135,7 @@ mod tests {
     {
         let stream = Mutex::new(Some(stream));
         let connector = StreamConnector::new("pipe", ClientConfig::default(), move || {
-            let stream = stream.lock().unwrap().take();
+            let stream = stream.lock().take();
             async move { stream.ok_or(io::ErrorKind::ConnectionRefused.into()) }
         });
         Channel::connect(connector).await.unwrap()

@@ -8,11 +8,12 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use futures::FutureExt as _;
 use futures::future::lazy;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop::unconstrained;
 
@@ -72,7 +73,7 @@ impl<IO> PolledStream<IO> {
 
     fn lock(&self) -> MutexGuard<'_, Halves<IO>> {
         // A stream that panicked is responsible for its own state.
-        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+        self.halves.lock()
     }
 
     /// Returns the stream to its only owner.
@@ -80,7 +81,7 @@ impl<IO> PolledStream<IO> {
     where
         IO: Unpin,
     {
-        let halves = self.halves.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let halves = self.halves.get_mut();
         halves.stream.as_mut().map(Pin::new).ok_or_else(ended)
     }
 }

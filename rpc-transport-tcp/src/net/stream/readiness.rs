@@ -20,8 +20,10 @@
 //! woken at once: a cooperative stream refuses and wakes within the same poll, and a task that
 //! retried without a pause would spin forever.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +71,7 @@ impl Readiness {
     /// Held for a few instructions at a time, and never while a stream is polled: a stream may wake
     /// within its poll.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code between lock and unlock can leave the states half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Attempts an operation that may be refused. A wake-up during the attempt counts as one after

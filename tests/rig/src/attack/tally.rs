@@ -3,8 +3,10 @@
 //! Time is an argument.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::message::Summary;
 
@@ -98,8 +100,7 @@ pub(super) struct SharedTally(Arc<Mutex<Tally>>);
 
 impl SharedTally {
     pub(super) fn lock(&self) -> MutexGuard<'_, Tally> {
-        // Every change is complete before anything that could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Counts a call.

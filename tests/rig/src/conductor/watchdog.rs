@@ -1,9 +1,10 @@
 //! The last bound: whatever hangs in spite of all others is named, and the program ended.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farcall_testkit::process::kill_all;
+use parking_lot::Mutex;
 
 /// The status of a program that hung.
 const HUNG_EXIT_CODE: i32 = 3;
@@ -41,7 +42,7 @@ impl Watchdog {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(LOOK_INTERVAL);
-                let step = lock(&watched);
+                let step = watched.lock();
                 if step.since.elapsed() > step.limit {
                     let WatchedStep { row, name, limit, .. } = &*step;
                     println!("HUNG: {row}: {name} has not ended within {limit:?}");
@@ -56,7 +57,7 @@ impl Watchdog {
 
     /// A row begins.
     pub(crate) fn enter_row(&self, row: &str) {
-        let mut step = lock(&self.step);
+        let mut step = self.step.lock();
         row.clone_into(&mut step.row);
         step.since = Instant::now();
     }
@@ -68,11 +69,7 @@ impl Watchdog {
 
     /// A step of the row begins that may take longer than others.
     pub(crate) fn enter_for(&self, name: &'static str, limit: Duration) {
-        let mut step = lock(&self.step);
+        let mut step = self.step.lock();
         (step.name, step.since, step.limit) = (name, Instant::now(), limit);
     }
-}
-
-fn lock(step: &Mutex<WatchedStep>) -> MutexGuard<'_, WatchedStep> {
-    step.lock().unwrap_or_else(PoisonError::into_inner)
 }

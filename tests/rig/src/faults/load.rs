@@ -3,11 +3,12 @@
 //! Calls have no deadline: that they end is the transport's doing. What does not end within
 //! [`CALL_LIMIT`] is given up, and counts as endless.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farcall::{Address, Channel, ChannelBuilder, ConnectionInfo};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -131,8 +132,7 @@ impl Drop for Load {
 
 impl Seen {
     fn samples(&self) -> MutexGuard<'_, Vec<Sample>> {
-        // A list is whole between any two statements.
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+        self.samples.lock()
     }
 }
 

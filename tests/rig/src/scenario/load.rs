@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farcall::{Channel, MayHaveExecuted, NotExecuted, Status};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -92,7 +93,7 @@ impl Load {
     pub(super) fn counts(&self) -> Counts {
         let looks = self.seen.looks.load(Relaxed);
         let lost_looks = self.seen.lost_looks.load(Relaxed);
-        Counts { looks, lost_looks, entries: lock(&self.seen.entries).clone() }
+        Counts { looks, lost_looks, entries: self.seen.entries.lock().clone() }
     }
 
     /// Waits for so many more calls of both kinds.
@@ -125,7 +126,7 @@ async fn work(channel: Channel, seen: Arc<Seen>) {
         } else {
             let ended = enter(&channel, number).await;
             let how = ended.as_ref().map_or_else(how_failed, |()| Entered::Answered);
-            lock(&seen.entries).insert(number, how);
+            seen.entries.lock().insert(number, how);
             ended.err()
         };
         if let Some(status) = failed {
@@ -140,11 +141,6 @@ fn how_failed(status: &Status) -> Entered {
         Some(mark) if mark.is::<MayHaveExecuted>() => Entered::MayHaveExecuted,
         _ => Entered::Unmarked,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Maps are whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until something holds.

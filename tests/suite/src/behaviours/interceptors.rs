@@ -1,10 +1,11 @@
 //! tonic's interceptors, on both sides.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use farcall::server::intercepted;
 use farcall::{Caller, Code, Request, Server, Status};
 use futures::stream;
+use parking_lot::Mutex;
 use tonic::GrpcMethod;
 
 use crate::failure::{check, check_eq, refused};
@@ -93,11 +94,11 @@ pub(super) async fn interceptors_of_a_client_see_every_kind_of_call(
     let interceptor = move |request: Request<()>| {
         let method = request.extensions().get::<GrpcMethod<'static>>();
         let name = method.map(|method| format!("{}/{}", method.service(), method.method()));
-        seen.lock().unwrap_or_else(PoisonError::into_inner).push(name.unwrap_or_default());
+        seen.lock().push(name.unwrap_or_default());
         intercept(request)
     };
     check_every_kind(&ProbeStub::new(server.channel().await?.intercept(interceptor))).await?;
-    let mut methods = methods.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut methods = methods.lock().clone();
     methods.truncate(4);
     let expected = ["Reflect", "Download", "Upload", "Chat"];
     let expected = expected.map(|name| format!("farcall.suite.Probe/{name}"));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server as ads;
 use envoy_types::pb::envoy::service::discovery::v3::{
@@ -17,6 +17,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use futures::Stream;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -142,8 +143,7 @@ impl ControlPlane {
     /// Returns the requests of clients so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
-        // It is whole between any two statements.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 }
 

@@ -1,12 +1,13 @@
 //! One stream of a control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::protobuf::Any;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 
@@ -68,7 +69,7 @@ pub(super) async fn serve(
         tokio::select! {
             request = requests.next() => {
                 let Some(Ok(request)) = request else { return };
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = seen.lock();
                 take(request, &mut subscriptions, &mut seen, is_first);
                 is_first = false;
             }

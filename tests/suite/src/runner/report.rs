@@ -7,8 +7,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 /// The variable that names the file.
@@ -66,8 +66,7 @@ impl Report {
         };
         let line =
             json!({ "column": column, "behaviour": behaviour, "outcome": outcome, "note": note });
-        // A line is written at once, so that a poisoned lock guards a whole one.
-        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut file = self.file.lock();
         file.write_all(format!("{line}\n").as_bytes())
     }
 }

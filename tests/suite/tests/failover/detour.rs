@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, PathBinding, PendingOffer, Upgrade};
 use rpc_core::handoff::Handoff;
 use rpc_core::transport::{
@@ -80,7 +81,7 @@ impl Upgrade for Detour {
     fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
         let (ours, theirs) = pair(&self.shared.is_cut);
         let number = self.shared.offers.fetch_add(1, Ordering::Relaxed);
-        self.shared.offered.lock().expect("no panic under the lock").insert(number, theirs);
+        self.shared.offered.lock().insert(number, theirs);
         Ok(Box::new(Offered { number, joined: self.candidate(ours) }))
     }
 
@@ -91,7 +92,7 @@ impl Upgrade for Detour {
     ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
         let number = offer.try_into().map(u64::from_le_bytes);
         let number = number.map_err(|_| Declined::new("no number"))?;
-        let end = self.shared.offered.lock().expect("no panic under the lock").remove(&number);
+        let end = self.shared.offered.lock().remove(&number);
         let end = end.ok_or_else(|| Declined::new("the client has not offered that"))?;
         Ok((Vec::new(), Box::new(self.candidate(end))))
     }
@@ -150,7 +151,7 @@ impl Candidate for Joined {
     }
 
     fn into_transport(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport> {
-        *self.end.bootstrap.lock().expect("no panic under the lock") = Some(bootstrap);
+        *self.end.bootstrap.lock() = Some(bootstrap);
         Box::new(self.end)
     }
 }
@@ -204,8 +205,8 @@ impl Transport for DetourEnd {
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
-        let incoming = self.incoming.lock().expect("no panic under the lock").take();
-        let bootstrap = self.bootstrap.lock().expect("no panic under the lock").take();
+        let incoming = self.incoming.lock().take();
+        let bootstrap = self.bootstrap.lock().take();
         let (incoming, bootstrap) = incoming.zip(bootstrap).expect("it is started once");
         let (is_cut, shared) = (self.is_cut.clone(), Arc::clone(&self.shared));
         tokio::spawn(async move {

@@ -6,8 +6,9 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
 
+use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
 
 thread_local! {
@@ -57,14 +58,14 @@ impl Log {
 
     /// The lines of INFO and above so far.
     pub(crate) fn all_lines(&self) -> Vec<String> {
-        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = self.text.lock();
         String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
     }
 
     /// The lines so far, which then are forgotten.
     pub(crate) fn take_lines(&self) -> Vec<String> {
         let lines = self.lines();
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.text.lock().clear();
         lines
     }
 }
@@ -76,7 +77,7 @@ impl io::Write for ThreadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         CURRENT.with_borrow(|log| {
             if let Some(log) = log {
-                let mut text = log.text.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut text = log.text.lock();
                 text.extend_from_slice(bytes);
             }
         });

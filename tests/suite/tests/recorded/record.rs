@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -23,7 +24,7 @@ pub(crate) async fn record(conversation: Conversation) {
     let proxy = tokio::spawn(proxy(listener, server, log.clone()));
     bounded(conversation, conversation.hold(port)).await;
     bounded(conversation, proxy).await.expect("the proxy does not panic");
-    let units = log.lock().expect("no task panics with it");
+    let units = log.lock();
     let path = file(&todays_folder(), conversation);
     let mut text = fs::File::create(&path).expect("the folder takes it");
     write!(text, "# {conversation:?}\n\n{}", tape::write(&units)).expect("the file takes it");
@@ -51,7 +52,7 @@ async fn forward(
     log: &Log,
 ) {
     while let Some(bytes) = read_unit(&mut source).await {
-        log.lock().expect("no task panics with it").push(Unit { from, bytes: bytes.clone() });
+        log.lock().push(Unit { from, bytes: bytes.clone() });
         if sink.write_all(&bytes).await.is_err() {
             return;
         }

@@ -1,6 +1,6 @@
 //! A collector of traces, and readers of the spans that it has received.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use farcall::{Request, Response, Status, async_trait};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use parking_lot::Mutex;
 use tokio_stream::wrappers::TcpListenerStream;
 
 /// A collector that keeps what it is sent.
@@ -24,7 +25,7 @@ impl TraceService for Collector {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.0.lock().unwrap().push(request.into_inner());
+        self.0.lock().push(request.into_inner());
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -42,7 +43,7 @@ impl Collector {
     }
 
     pub(crate) fn spans(&self) -> Vec<Span> {
-        let requests = self.0.lock().unwrap();
+        let requests = self.0.lock();
         let resources = requests.iter().flat_map(|request| &request.resource_spans);
         let scopes = resources.flat_map(|resource| &resource.scope_spans);
         scopes.flat_map(|scope| scope.spans.iter().cloned()).collect()

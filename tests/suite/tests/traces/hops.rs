@@ -1,7 +1,7 @@
 //! The servers of a trace: one that clients of gRPC call, and two that this one calls over RDMA.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use farcall::client::LayeredChannel;
 use farcall::grpc::GrpcOver;
@@ -11,6 +11,7 @@ use futures::Stream;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use parking_lot::Mutex;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -58,7 +59,7 @@ impl Health for Hop {
             Self::First(next) => return next.clone().check(request).await,
             Self::Last(number, called) => (*number, called),
         };
-        called.lock().unwrap().push(number);
+        called.lock().push(number);
         match request.service.as_str() {
             "missing" => Err(Status::not_found("there is no such service")),
             _ => {
@@ -129,7 +130,7 @@ impl Hops {
             spans.iter().find(|span| span.parent_span_id == parent.span_id).unwrap().clone()
         };
         println!("trace {TRACE}, below the client's span {CALLER}");
-        let called = self.called.lock().unwrap();
+        let called = self.called.lock();
         let calls = CALLS.into_iter().zip(&*called).filter(|((_, flags, _), _)| *flags == "01");
         let checked = roots.into_iter().zip(calls).map(|(root, ((_, _, status), number))| {
             let client = child(&root);

@@ -1,7 +1,9 @@
 //! The standard error of a child process.
 
 use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Maximum length of a kept log, in bytes. The rest is read and discarded, so that the process
 /// never waits for its reader.
@@ -30,11 +32,11 @@ impl ProcessLog {
     /// Returns the log so far.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.bytes.lock().clone()
     }
 
     fn add(&self, bytes: &[u8]) {
-        let mut kept = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.bytes.lock();
         let room = LOG_LEN_MAX.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }

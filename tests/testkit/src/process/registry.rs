@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use parking_lot::{Mutex, MutexGuard};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static CHILDREN: Mutex<BTreeSet<Target>> = Mutex::new(BTreeSet::new());
@@ -86,6 +86,5 @@ pub fn interrupted() -> bool {
 }
 
 fn children() -> MutexGuard<'static, BTreeSet<Target>> {
-    // A set of numbers is whole after any panic.
-    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+    CHILDREN.lock()
 }

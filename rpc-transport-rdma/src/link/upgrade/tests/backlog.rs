@@ -76,7 +76,7 @@ async fn memory_of_a_withdrawn_transfer_serves_no_successor() {
     // In one batch, so that no caller hears of the first in between.
     end.say(MessageKind::Cancel { transfer: 3 }, &[]);
     end.offer(3, &[2 << 20], 2 << 20);
-    until("the word", || *recorder.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    until("the word", || *recorder.withheld.lock() == [Withheld::GivenUp]).await;
     drop(all);
     until("a READ of the second", || !super::cancel::reads(&end).is_empty()).await;
     let read: u32 = super::cancel::reads(&end)

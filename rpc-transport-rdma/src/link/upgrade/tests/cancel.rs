@@ -136,7 +136,7 @@ async fn a_cancelled_get_keeps_memory_until_its_reads_return() {
     end.complete(&out[3]);
     until("the release", || short_messages(&end) == 1).await;
     until("the memory", || worker.sinks.bytes_in_use() == 0).await;
-    until("the word", || *recorder.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    until("the word", || *recorder.withheld.lock() == [Withheld::GivenUp]).await;
     assert_eq!(recorder.frames(), [&b"another call"[..]]);
     assert_eq!(rig.upgrade.lanes()[0].cancellations.pulls_stopped, 1);
 }
@@ -152,7 +152,7 @@ async fn what_waits_for_memory_is_given_up_without_a_read() {
     frame_arrives(&end, &recorder, b"after the offer").await;
     end.connection().abandon(u64::from_le_bytes([1; 8]));
     until("the refusal", || short_messages(&end) == 1).await;
-    until("the word", || *recorder.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    until("the word", || *recorder.withheld.lock() == [Withheld::GivenUp]).await;
     drop(all);
     until("the memory is not taken", || worker.sinks.bytes_in_use() == 0).await;
     assert!(reads(&end).is_empty());
@@ -166,12 +166,12 @@ async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
     let _all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     end.offer(3, &[1 << 20], 1 << 20);
     let refused = async {
-        while recorder.withheld.lock().unwrap().is_empty() {
+        while recorder.withheld.lock().is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
-    let Withheld::NoMemory(text) = recorder.withheld.lock().unwrap()[0].clone() else { panic!() };
+    let Withheld::NoMemory(text) = recorder.withheld.lock()[0].clone() else { panic!() };
     assert!(text.contains("1048576 bytes") && text.contains("rdma.max_sink_bytes"), "{text}");
     assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
 }
@@ -182,9 +182,8 @@ async fn a_4_gib_offer_is_refused_with_the_limit_named() {
     let (end, recorder) = rig.open();
     for (transfer, len) in [(3, 5 << 30), (4, u64::from(u32::MAX) + 1), (5, 1 << 45)] {
         end.offer(transfer, &[len], len);
-        until("the refusal", || recorder.withheld.lock().unwrap().len() == transfer as usize - 2)
-            .await;
-        let withheld = recorder.withheld.lock().unwrap().last().cloned();
+        until("the refusal", || recorder.withheld.lock().len() == transfer as usize - 2).await;
+        let withheld = recorder.withheld.lock().last().cloned();
         let Some(Withheld::NoMemory(text)) = withheld else { panic!("{withheld:?}") };
         let (length, knob) = (format!("{len} bytes"), "(rdma.max_sink_bytes)");
         assert!(text.contains(&length) && text.contains(knob), "{text}");

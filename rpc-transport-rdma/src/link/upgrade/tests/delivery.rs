@@ -1,7 +1,6 @@
 //! Receivers that block the worker's task: what goes on meanwhile, in which order, and how it ends.
 
-use std::sync::{Condvar, MutexGuard};
-
+use parking_lot::{Condvar, MutexGuard};
 use tokio::runtime::Builder;
 
 use rpc_core::transport::Delivery;
@@ -27,7 +26,7 @@ struct StageState {
 
 impl Stage {
     fn state(&self) -> MutexGuard<'_, StageState> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 
     fn change(&self, change: impl FnOnce(&mut StageState)) {
@@ -38,7 +37,7 @@ impl Stage {
     /// Blocks the thread until something holds.
     fn wait(&self, holds: impl Fn(&StageState) -> bool) {
         let waits = |state: &mut StageState| !holds(state);
-        let (_state, waited) = self.changed.wait_timeout_while(self.state(), LIMIT, waits).unwrap();
+        let waited = self.changed.wait_while_for(&mut self.state(), waits, LIMIT);
         assert!(!waited.timed_out(), "a handler was not let go");
     }
 
@@ -385,8 +384,8 @@ async fn an_offer_that_is_taken_back_in_the_same_turn_is_not_pulled() {
     frame_arrives(&end, &recorder, b"before").await;
     end.offer(5, &[100_000], 100_000);
     end.say(MessageKind::Cancel { transfer: 5 }, &[]);
-    until("the end of the offer", || !recorder.withheld.lock().unwrap().is_empty()).await;
-    assert_eq!(*recorder.withheld.lock().unwrap(), [Withheld::GivenUp]);
+    until("the end of the offer", || !recorder.withheld.lock().is_empty()).await;
+    assert_eq!(*recorder.withheld.lock(), [Withheld::GivenUp]);
     assert!(end.sends().iter().all(|(kind, _)| *kind != WorkKind::Read));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.pulls_stopped, 1);
 }

@@ -15,9 +15,10 @@ mod read_queues;
 mod read_throttle;
 mod teardown;
 
-use std::sync::{Mutex, Weak};
+use std::sync::Weak;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rpc_core::transport::{Admission, Delivery, Handler, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
@@ -53,11 +54,11 @@ pub(super) struct Recorder {
 
 impl Recorder {
     fn frames(&self) -> Vec<Bytes> {
-        self.frames.lock().unwrap().clone()
+        self.frames.lock().clone()
     }
 
     pub(super) fn closed(&self) -> Option<CloseReason> {
-        self.closed.lock().unwrap().clone()
+        self.closed.lock().clone()
     }
 }
 
@@ -72,17 +73,17 @@ impl Handler for Recorder {
         _: Delivery,
         _: &mut Handoff,
     ) -> Result<(), ProtocolError> {
-        self.frames.lock().unwrap().push(frame);
+        self.frames.lock().push(frame);
         Ok(())
     }
 
     fn handle_withheld(&self, _: &[u8; HEADER_LEN], reason: Withheld) -> Result<(), ProtocolError> {
-        self.withheld.lock().unwrap().push(reason);
+        self.withheld.lock().push(reason);
         Ok(())
     }
 
     fn handle_closed(&self, reason: CloseReason) {
-        let before = self.closed.lock().unwrap().replace(reason);
+        let before = self.closed.lock().replace(reason);
         assert_eq!(before, None, "closed twice");
     }
 }

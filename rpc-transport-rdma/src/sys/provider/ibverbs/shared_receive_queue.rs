@@ -4,7 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::sys::abi::{
     IBV_SRQ_LIMIT, Verbs, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
@@ -86,7 +88,7 @@ pub(crate) fn scatter_entry(segment: RawSegment) -> ibv_sge {
 // Queue pairs keep an `Arc` of this value.
 unsafe impl RawSharedReceiveQueue for IbvSharedReceiveQueue {
     unsafe fn post_receive(&self, requests: &[RawReceive]) -> Result<(), PartialPost> {
-        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = self.scratch.lock();
         let Scratch { requests: chain, segments } = &mut *scratch;
         segments.clear();
         segments.extend(requests.iter().map(|request| scatter_entry(request.segment)));
