@@ -10,8 +10,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::device::DeviceError;
 
-/// Longest wait for another search. Firmware that works answers within milliseconds.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for another search. Firmware that works answers within milliseconds, but a host may
+/// have many devices or be busy, and the clients of a server that has just started come during its
+/// first search. It is a third of the time that a handshake has by default.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// The search that is under way, if there is one, and what wakes those that wait for it.
 #[derive(Debug, Default)]
