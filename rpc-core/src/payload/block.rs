@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 const BLOCK_LEN: usize = 1 << 10;
 
 /// Maximum length of a copy in a block, in bytes. Four of them at least share a block.
-const COPY_LEN_MAX: usize = BLOCK_LEN / 4;
+pub const SHORT_LEN_MAX: usize = BLOCK_LEN / 4;
 
 thread_local! {
     /// The rest of the thread's block. Frames of any connection lie in it.
@@ -23,27 +23,39 @@ thread_local! {
 /// which is free when all of them are dropped.
 #[must_use]
 pub fn copy_short(bytes: &[u8]) -> Bytes {
-    if bytes.len() > COPY_LEN_MAX {
-        return Bytes::copy_from_slice(bytes);
+    copy_with_next(bytes, bytes.len())
+}
+
+/// Copies the first `len` bytes as [`copy_short`] does. Where they lie in a block, as many of those
+/// behind them are copied with them as the block has room for.
+///
+/// # Panics
+///
+/// Panics if there are fewer.
+#[must_use]
+pub fn copy_with_next(bytes: &[u8], len: usize) -> Bytes {
+    let alone = &bytes[..len];
+    if len > SHORT_LEN_MAX {
+        return Bytes::copy_from_slice(alone);
     }
     let copy = |block: &RefCell<BytesMut>| {
         let block = &mut *block.borrow_mut();
-        if block.capacity() < bytes.len() {
+        if block.capacity() < len {
             // Takes the block anew from its start if that is free, and another one if it is not.
             block.reserve(BLOCK_LEN);
         }
-        block.extend_from_slice(bytes);
+        block.extend_from_slice(&bytes[..bytes.len().min(block.capacity())]);
         block.split().freeze()
     };
     // A thread that is ending has no block.
-    BLOCK.try_with(copy).unwrap_or_else(|_| Bytes::copy_from_slice(bytes))
+    BLOCK.try_with(copy).unwrap_or_else(|_| Bytes::copy_from_slice(alone))
 }
 
 /// The same bytes in memory of their own, if they may lie in a block. For messages that wait as
 /// long as a peer likes: with what else the peer sends, each could keep a block, of which its
 /// window counts nothing.
 pub(crate) fn out_of_block(bytes: Bytes) -> Bytes {
-    if bytes.len() > COPY_LEN_MAX { bytes } else { Bytes::copy_from_slice(&bytes) }
+    if bytes.len() > SHORT_LEN_MAX { bytes } else { Bytes::copy_from_slice(&bytes) }
 }
 
 #[cfg(test)]
@@ -52,7 +64,7 @@ mod tests {
 
     #[test]
     fn copies_share_blocks_and_keep_what_they_are() {
-        let lens = [0, 1, 100, COPY_LEN_MAX, COPY_LEN_MAX + 1, 7];
+        let lens = [0, 1, 100, SHORT_LEN_MAX, SHORT_LEN_MAX + 1, 7];
         let originals: Vec<Vec<u8>> =
             (0..=u8::MAX).map(|byte| vec![byte; lens[usize::from(byte) % lens.len()]]).collect();
         let copies: Vec<_> = originals.iter().map(|bytes| copy_short(bytes)).collect();
@@ -64,13 +76,27 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_is_copied_as_far_as_the_block_goes() {
+        let bytes: Vec<_> = (0..u8::MAX).cycle().take(3 * BLOCK_LEN).collect();
+        for len in [0, 1, 100, SHORT_LEN_MAX] {
+            // Kept, so that the next one lies in what is left, or in another block.
+            let [first, second] = [len, SHORT_LEN_MAX].map(|len| copy_with_next(&bytes, len));
+            assert!((len..=BLOCK_LEN).contains(&first.len()), "{}", first.len());
+            assert_eq!(first, bytes[..first.len()]);
+            assert_eq!(second, bytes[..BLOCK_LEN]);
+            assert_eq!(copy_with_next(&bytes[..300], len)[..len], bytes[..len]);
+        }
+        assert_eq!(copy_with_next(&bytes, SHORT_LEN_MAX + 1), bytes[..=SHORT_LEN_MAX]);
+    }
+
+    #[test]
     fn a_block_without_copies_is_used_again() {
         let addresses: Vec<_> =
-            (0..1000).map(|_| copy_short(&[7; COPY_LEN_MAX]).as_ptr()).collect();
+            (0..1000).map(|_| copy_short(&[7; SHORT_LEN_MAX]).as_ptr()).collect();
         let mut different = addresses.clone();
         different.sort_unstable();
         different.dedup();
-        assert_eq!(different.len(), BLOCK_LEN / COPY_LEN_MAX, "{different:?}");
+        assert_eq!(different.len(), BLOCK_LEN / SHORT_LEN_MAX, "{different:?}");
     }
 
     #[test]
@@ -79,7 +105,7 @@ mod tests {
             .map(|byte| {
                 let kept = copy_short(&[byte; 64]);
                 // What comes between is dropped, and the block is not written again.
-                (0..50).for_each(|_| drop(copy_short(&[0xff; COPY_LEN_MAX])));
+                (0..50).for_each(|_| drop(copy_short(&[0xff; SHORT_LEN_MAX])));
                 kept
             })
             .collect();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-pub use super::block::copy_short;
+pub use super::block::{SHORT_LEN_MAX, copy_short, copy_with_next};
 
 /// The smallest class: below it, keeping costs more than allocating.
 const CLASS_MIN_LOG2: u32 = 12;

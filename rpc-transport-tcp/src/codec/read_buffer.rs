@@ -1,14 +1,15 @@
 //! A buffer for bytes that were read from a socket and not yet decoded.
 //!
 //! A short frame is copied out, so that a handler that keeps it holds no more memory than it needs.
-//! A long frame aliases the memory that it was read into. The buffer then leaves this memory to its
+//! The bytes behind a very short one are copied with it, as far as they fit into the same block of
+//! memory: those frames are parts of the copy then. A long frame aliases the memory that it was read into. The buffer then leaves this memory to its
 //! frames and takes other memory for the next read. Only unread bytes are copied there.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use bytes::Bytes;
-use rpc_core::pool::{Pool, PoolBuffer};
+use bytes::{Buf as _, Bytes};
+use rpc_core::pool::{Pool, PoolBuffer, SHORT_LEN_MAX, copy_with_next};
 
 /// Minimum length of a frame that aliases the read memory, in bytes. The memory of a buffer is 64
 /// KiB and a header, so a handler that keeps one frame holds at most about four times its length.
@@ -38,13 +39,15 @@ pub(crate) struct ReadBuffer {
     memory: Option<Memory>,
     /// The range of `memory` with bytes that are not yet taken.
     unread: Range<usize>,
+    /// A copy of the first unread bytes.
+    ahead: Bytes,
     copied_bytes: u64,
 }
 
 impl ReadBuffer {
     /// Creates a buffer of at most `capacity` bytes.
     pub(crate) fn new(pool: Pool, capacity: usize) -> Self {
-        Self { pool, capacity, memory: None, unread: 0..0, copied_bytes: 0 }
+        Self { pool, capacity, memory: None, unread: 0..0, ahead: Bytes::new(), copied_bytes: 0 }
     }
 
     /// Returns the unread bytes.
@@ -67,6 +70,8 @@ impl ReadBuffer {
 
     /// Returns the memory to read into: at most `len_max` bytes, after the unread ones.
     pub(crate) fn spare_capacity(&mut self, len_max: usize) -> &mut [u8] {
+        // It ends with a part of a frame at most.
+        self.ahead = Bytes::new();
         let len = self.unread.len();
         match &mut self.memory {
             Some(Memory::Exclusive(buffer)) if self.unread.start > 0 => {
@@ -102,14 +107,29 @@ impl ReadBuffer {
     /// Drops the first `len` unread bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.unread.start += len;
+        match len < self.ahead.len() {
+            true => self.ahead.advance(len),
+            false => self.ahead = Bytes::new(),
+        }
     }
 
     /// Takes `len` bytes behind the first `before` unread ones, which are dropped, as a frame.
     /// `None` if they are not all there.
     pub(crate) fn take(&mut self, before: usize, len: usize) -> Option<Bytes> {
-        let frame = self.bytes().get(before..before + len)?;
+        if self.unread.len() < before + len {
+            return None;
+        }
+        self.skip(before);
+        if self.ahead.len() < len && len <= SHORT_LEN_MAX {
+            self.ahead = copy_with_next(self.bytes(), len);
+            self.copied_bytes += self.ahead.len() as u64;
+        }
+        if self.ahead.len() >= len {
+            self.unread.start += len;
+            return Some(self.ahead.split_to(len));
+        }
         let frame = if len < ALIASED_LEN_MIN {
-            let frame = self.pool.copy(frame);
+            let frame = self.pool.copy(&self.bytes()[..len]);
             self.copied_bytes += len as u64;
             frame
         } else {
@@ -119,12 +139,12 @@ impl ReadBuffer {
                 Some(Memory::Shared(bytes)) => bytes,
                 None => Bytes::new(),
             };
-            let start = self.unread.start + before;
+            let start = self.unread.start;
             let frame = bytes.slice(start..start + len);
             self.memory = Some(Memory::Shared(bytes));
             frame
         };
-        self.skip(before + len);
+        self.skip(len);
         Some(frame)
     }
 
@@ -196,7 +216,11 @@ mod tests {
         let frames = [20_000, 100, 30_000].map(|len| buffer.take(0, len).unwrap());
         assert_eq!(frames[0].as_ptr(), address);
         assert_eq!(frames[2].as_ptr(), address.wrapping_add(20_100));
-        assert_eq!(buffer.take_copied_bytes(), 100);
+        let copied = buffer.take_copied_bytes();
+        assert!(
+            (100..=1024).contains(&copied),
+            "{copied} bytes, with those that follow in a block"
+        );
         read(&mut buffer, &[9; 10]);
         assert_eq!(buffer.take_copied_bytes(), 9_900);
         assert_eq!(*buffer.bytes(), [&read_first[50_100..], &[9; 10]].concat());
@@ -214,6 +238,34 @@ mod tests {
         read(&mut buffer, &[1]);
         assert_eq!(buffer.bytes().as_ptr(), address);
         assert_eq!(buffer.bytes().len(), 20_000 - ALIASED_LEN_MIN + 2);
+    }
+
+    #[test]
+    fn frames_behind_a_very_short_one_are_parts_of_its_copy() {
+        let bytes = numbered(20_000);
+        let mut buffer = filled_buffer(&bytes);
+        // One that a block has no room for, one that is longer than its rest, and others.
+        let lens = [10, 1, 256, 700, 90, 257, 20, 2_000, 30, 400, 1_100, 256];
+        let mut at = 0;
+        let mut frames = Vec::new();
+        for (before, len) in (0..).zip(lens) {
+            at += before;
+            let frame = buffer.take(before, len).unwrap();
+            assert_eq!(frame, bytes[at..at + len]);
+            at += len;
+            frames.push(frame);
+        }
+        assert_eq!(buffer.bytes(), &bytes[at..]);
+        let address = frames[0].as_ptr();
+        assert_eq!(frames[1].as_ptr(), address.wrapping_add(11));
+        assert_eq!(frames[2].as_ptr(), address.wrapping_add(14));
+        assert!(buffer.take_copied_bytes() < 20_000);
+        // What comes later is not a part of it.
+        assert_eq!(buffer.take(0, 10).unwrap(), bytes[at..at + 10]);
+        read(&mut buffer, &[7; 30]);
+        buffer.skip(buffer.bytes().len() - 30);
+        assert_eq!(buffer.take(10, 20).unwrap(), [7; 20][..]);
+        assert!(buffer.is_empty());
     }
 
     #[test]
