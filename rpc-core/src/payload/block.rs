@@ -2,7 +2,7 @@
 //!
 //! A copy in memory of its own costs an allocation, and a second one as soon as it is cloned, which
 //! prost does with each field of type `Bytes` that it encodes. The copies in a block share one
-//! count of references instead. The next block takes the same memory if no copy is left by then.
+//! count of references instead. A block is used again once no copy is left in it.
 
 use std::cell::RefCell;
 
@@ -14,9 +14,37 @@ const BLOCK_LEN: usize = 1 << 10;
 /// Maximum length of a copy in a block, in bytes. Four of them at least share a block.
 pub const SHORT_LEN_MAX: usize = BLOCK_LEN / 4;
 
+/// Number of blocks that a thread keeps. The replies of one read are all there at a time, 64 of 110
+/// bytes in seven blocks.
+const BLOCK_COUNT: usize = 16;
+
 thread_local! {
-    /// The rest of the thread's block. Frames of any connection lie in it.
-    static BLOCK: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(BLOCK_LEN));
+    /// The thread's blocks. Frames of any connection lie in them.
+    static BLOCKS: RefCell<Blocks> = RefCell::default();
+}
+
+/// The blocks of a thread, which are used in turn.
+#[derive(Debug, Default)]
+struct Blocks {
+    /// The rest of each of them.
+    rests: [BytesMut; BLOCK_COUNT],
+    current: usize,
+}
+
+impl Blocks {
+    /// Returns the rest of a block, `len` bytes at least.
+    fn room(&mut self, len: usize) -> &mut BytesMut {
+        let rest = &self.rests[self.current];
+        // From its start, if nothing of it is in use.
+        if rest.capacity() < len && !self.rests[self.current].try_reclaim(BLOCK_LEN) {
+            self.current = (self.current + 1) % BLOCK_COUNT;
+            let next = &mut self.rests[self.current];
+            if !next.try_reclaim(BLOCK_LEN) {
+                *next = BytesMut::with_capacity(BLOCK_LEN);
+            }
+        }
+        &mut self.rests[self.current]
+    }
 }
 
 /// Copies the bytes of a frame. A copy of up to 256 bytes lies in a block of 1 KiB with others,
@@ -38,17 +66,14 @@ pub fn copy_with_next(bytes: &[u8], len: usize) -> Bytes {
     if len > SHORT_LEN_MAX {
         return Bytes::copy_from_slice(alone);
     }
-    let copy = |block: &RefCell<BytesMut>| {
-        let block = &mut *block.borrow_mut();
-        if block.capacity() < len {
-            // Takes the block anew from its start if that is free, and another one if it is not.
-            block.reserve(BLOCK_LEN);
-        }
-        block.extend_from_slice(&bytes[..bytes.len().min(block.capacity())]);
-        block.split().freeze()
+    let copy = |blocks: &RefCell<Blocks>| {
+        let mut blocks = blocks.borrow_mut();
+        let rest = blocks.room(len);
+        rest.extend_from_slice(&bytes[..bytes.len().min(rest.capacity())]);
+        rest.split().freeze()
     };
     // A thread that is ending has no block.
-    BLOCK.try_with(copy).unwrap_or_else(|_| Bytes::copy_from_slice(alone))
+    BLOCKS.try_with(copy).unwrap_or_else(|_| Bytes::copy_from_slice(alone))
 }
 
 /// The same bytes in memory of their own, if they may lie in a block. For messages that wait as
@@ -97,6 +122,20 @@ mod tests {
         different.sort_unstable();
         different.dedup();
         assert_eq!(different.len(), BLOCK_LEN / SHORT_LEN_MAX, "{different:?}");
+    }
+
+    #[test]
+    fn blocks_are_used_in_turn() {
+        let burst = || (0..BLOCK_COUNT * 4).map(|_| copy_short(&[7; SHORT_LEN_MAX])).collect();
+        let copies: Vec<Bytes> = burst();
+        let addresses: Vec<_> = copies.iter().map(|copy| copy.as_ptr()).collect();
+        drop(copies);
+        let again: Vec<Bytes> = burst();
+        assert!(again.iter().all(|copy| addresses.contains(&copy.as_ptr())));
+        // A block of which a copy is kept is given up for another one.
+        let kept: Vec<Bytes> = (0..BLOCK_COUNT * 8).map(|_| copy_short(&[8; 200])).collect();
+        assert!(again.iter().all(|copy| *copy == [7; SHORT_LEN_MAX][..]));
+        assert!(kept.iter().all(|copy| *copy == [8; 200][..]));
     }
 
     #[test]
