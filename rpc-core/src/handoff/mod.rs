@@ -91,8 +91,8 @@ impl Handoff {
         Self::without_driver(false)
     }
 
-    /// For a delivery to a handler that runs no user code. `has_woken` is as for
-    /// [`Handoff::new`].
+    /// For a delivery to a handler that runs no user code, or on a runtime of one thread, which has
+    /// no other task run meanwhile. `has_woken` is as for [`Handoff::new`].
     #[must_use]
     pub fn without_driver(has_woken: bool) -> Self {
         Self::with(None, State::Kept, has_woken)
@@ -107,7 +107,14 @@ impl Handoff {
     /// Does nothing on a runtime of one thread.
     ///
     /// [`note_wake`]: note_wake
+    #[inline]
     pub fn release(&mut self) {
+        if self.state == State::CallersOwn || self.driver.is_some() {
+            self.let_others_run();
+        }
+    }
+
+    fn let_others_run(&mut self) {
         if self.state == State::CallersOwn && take_noted() {
             displace_lifo_slot(&Handle::current());
         }

@@ -35,7 +35,8 @@ impl<R: Into<CloseReason>> From<R> for Ended {
 pub(crate) struct ConnectionDriver<S> {
     shared: Arc<ConnectionShared<S>>,
     handler: Arc<dyn Handler>,
-    runs_user_code: bool,
+    is_on_several_threads: bool,
+    can_be_replaced: bool,
     runtime: Handle,
     pub(crate) decoder: Decoder,
 }
@@ -70,18 +71,20 @@ impl<S: Socket> ConnectionDriver<S> {
     /// Creates a driver for a task of the current runtime.
     pub(crate) fn new(shared: Arc<ConnectionShared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
         let decoder = Decoder::new(shared.pool.clone());
-        let runs_user_code = handler.runs_user_code();
-        Box::new(Self { shared, handler, runs_user_code, runtime: Handle::current(), decoder })
+        let runtime = Handle::current();
+        let is_on_several_threads = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        let can_be_replaced = is_on_several_threads && handler.runs_user_code();
+        Box::new(Self { shared, handler, is_on_several_threads, can_be_replaced, runtime, decoder })
     }
 
-    /// Returns true if a delivery may run user code, which may block it.
-    pub(crate) fn runs_user_code(&self) -> bool {
-        self.runs_user_code
+    /// Returns true if another task can go on with it where user code blocks a delivery.
+    pub(crate) fn can_be_replaced(&self) -> bool {
+        self.can_be_replaced
     }
 
     /// Returns true if other threads may run the tasks that a delivery wakes.
     pub(crate) fn is_on_several_threads(&self) -> bool {
-        self.runtime.runtime_flavor() == RuntimeFlavor::MultiThread
+        self.is_on_several_threads
     }
 
     /// Reads, and writes frames that senders leave behind, until the connection ends.

@@ -186,7 +186,7 @@ impl<S: Socket> ConnectionShared<S> {
                 DecoderEvent::Frame { frame, delivery } => {
                     received.count(&delivery);
                     let had_woken = *has_woken || S::WAKES;
-                    if !driver.runs_user_code() {
+                    if !driver.can_be_replaced() {
                         let mut handoff = Handoff::without_driver(had_woken);
                         handler.handle_frame(frame, delivery, &mut handoff)?;
                         *has_woken = handoff.has_woken();
@@ -247,10 +247,9 @@ struct Received {
 
 impl Received {
     fn count(&mut self, delivery: &Delivery) {
-        *match delivery {
-            Delivery::Whole => &mut self.small_count,
-            Delivery::Announced | Delivery::Split(_) => &mut self.large_count,
-        } += 1;
+        let is_small = matches!(delivery, Delivery::Whole);
+        self.small_count += u64::from(is_small);
+        self.large_count += u64::from(!is_small);
     }
 
     fn sum(&self) -> u64 {
