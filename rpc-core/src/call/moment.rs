@@ -10,6 +10,7 @@ pub(crate) struct Moment(clock::Time);
 
 impl Moment {
     /// Returns the present time.
+    #[inline(always)]
     pub(crate) fn now() -> Self {
         Self(clock::now())
     }
@@ -34,6 +35,7 @@ mod clock {
     /// Nanoseconds since the host's start. 2^64 are 584 years.
     pub(super) type Time = u64;
 
+    #[inline(always)]
     pub(super) fn now() -> Time {
         // It fails on hosts without this clock alone, of which Rust supports none.
         let Ok(now) = clock_gettime(ClockId::CLOCK_MONOTONIC) else { return 0 };

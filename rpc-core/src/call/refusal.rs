@@ -140,6 +140,7 @@ fn metadata_over(what: &str, len: usize, whose: &str, max: u32) -> Status {
 }
 
 /// Checks what a frame's header says against our own limits.
+#[inline(always)]
 pub(crate) fn check_incoming(
     what: &str,
     header: &FrameHeader,

@@ -55,6 +55,7 @@ impl<T> Calls<T> {
     }
 
     /// Starts a call and names it.
+    #[inline(always)]
     pub fn start(&mut self, value: T) -> u64 {
         self.started_count = self.started_count.wrapping_add(1);
         // An id comes back only after 2^32 calls of the connection, when no late response can name
@@ -65,6 +66,7 @@ impl<T> Calls<T> {
     }
 
     /// Ends a call in flight and leaves its value for its caller to [take](Self::take).
+    #[inline(always)]
     pub fn answer(&mut self, id: u64) -> Option<&mut T> {
         let entry = self.entries.get_mut(place(id)).filter(|entry| entry.is_in_flight(id))?;
         entry.is_answered = true;
@@ -73,6 +75,7 @@ impl<T> Calls<T> {
     }
 
     /// Takes the value of a call that was answered.
+    #[inline(always)]
     pub fn take(&mut self, id: u64) -> Option<T> {
         let entry = self.entries.get(place(id))?;
         if !(entry.is_answered && entry.is_of(id)) {

@@ -92,6 +92,7 @@ impl<S: Default, H> Calls<S, H> {
     /// # Errors
     ///
     /// Returns `ProtocolError` if the id is in use, or too many calls are.
+    #[inline(always)]
     pub fn start(&mut self, id: u64) -> Result<Start<'_, S>, ProtocolError> {
         // Used for a new entry only: an announced request was counted with its announcement.
         let room = self.check_room();

@@ -2,8 +2,9 @@
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use tonic::Status;
 
@@ -25,6 +26,7 @@ pub enum Established {
 
 impl Established {
     /// Returns the session, for a channel whose connector makes sessions.
+    #[inline(always)]
     pub(super) fn into_session(self) -> Result<Arc<Session>, Status> {
         match self {
             Self::Session(session) => Ok(session),
@@ -102,27 +104,38 @@ impl Drop for CallGuard {
     }
 }
 
+/// An answer that is one message. Dropped, it leaves the call to its guard.
+///
+/// An `async fn` would move the reply once more, and `poll_fn` is a function of its own.
+pub(super) struct Replied<'a>(&'a mut CallGuard);
+
+impl Future for Replied<'_> {
+    type Output = Result<Reply, Status>;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let CallGuard { id, session, has_ended } = &mut *self.0;
+        let polled = session.poll_reply(*id, cx);
+        // The answer is there, whatever it says: there is nothing left to cancel.
+        *has_ended |= polled.is_ready();
+        match polled {
+            Poll::Ready(Ok(Reply { code, block, is_not_executed: true, .. })) => {
+                Poll::Ready(Err(refused(code, block)))
+            }
+            polled => polled,
+        }
+    }
+}
+
 impl Started {
     /// The I/O of its streams.
     pub(super) fn io(&self) -> Arc<dyn SessionIo> {
         Arc::clone(&self.guard.session) as _
     }
 
-    /// Waits for an answer that is one message. An `async fn` would move the reply once more.
-    pub(super) fn reply(&mut self) -> impl Future<Output = Result<Reply, Status>> {
-        let CallGuard { id, session, has_ended } = &mut self.guard;
-        // Dropped here, the guard cancels the call.
-        poll_fn(|cx| {
-            let polled = session.poll_reply(*id, cx);
-            // The answer is there, whatever it says: there is nothing left to cancel.
-            *has_ended |= polled.is_ready();
-            match polled {
-                Poll::Ready(Ok(Reply { code, block, is_not_executed: true, .. })) => {
-                    Poll::Ready(Err(refused(code, block)))
-                }
-                polled => polled,
-            }
-        })
+    /// Waits for an answer that is one message.
+    pub(super) fn reply(&mut self) -> Replied<'_> {
+        Replied(&mut self.guard)
     }
 
     /// Waits for the beginning of an answer that is a stream.

@@ -38,6 +38,7 @@ impl MethodTable {
     }
 
     /// Returns the id of a method that is to be called.
+    #[inline(always)]
     pub(super) fn call_id(&self, method: &Method) -> Option<u16> {
         let Method::Static(descriptor) = method else { return self.id(method.path()) };
         // A static descriptor is never freed, so that its address names it for good.

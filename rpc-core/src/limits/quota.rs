@@ -246,6 +246,7 @@ impl<K: Eq + Hash> Share<K> {
 
     /// Returns true if the holder would get `amount` now. Another holder may be faster.
     #[must_use]
+    #[inline(always)]
     pub fn admits(&self, amount: u64) -> bool {
         self.may_add(self.held().saturating_add(amount), self.quota_total(), amount)
     }
@@ -263,12 +264,14 @@ impl<K: Eq + Hash> Share<K> {
     /// # Errors
     ///
     /// Returns `Refusal` if they have not; then nothing is taken.
+    #[inline(always)]
     pub fn try_take(self: &Arc<Self>, amount: u64) -> Result<Charge<K>, Refusal> {
         self.try_add(amount)?;
         Ok(Charge { share: Arc::clone(self), amount })
     }
 
     /// Takes `amount` as [`Share::try_take`] does; the caller gives it back by [`Share::remove`].
+    #[inline(always)]
     pub(crate) fn try_add(&self, amount: u64) -> Result<(), Refusal> {
         let max = self.quota.max();
         // Before anything is added: sums of refused amounts could overflow.
@@ -278,16 +281,18 @@ impl<K: Eq + Hash> Share<K> {
         // The holder's own count first. An attempt that fails is visible there for a moment, where
         // it can make another attempt of the same holder fail, but never one of another holder.
         let held = self.held.fetch_add(amount, Ordering::Relaxed).saturating_add(amount);
-        let add =
-            |total: u64| self.may_add(held, total, amount).then(|| total.saturating_add(amount));
-        // The counts guard no other memory, so no order is asked for.
-        match self.quota.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                self.held.fetch_sub(amount, Ordering::Relaxed);
-                Err(self.refusal())
+        let (sum, mut total) = (&self.quota.total, self.quota_total());
+        // `fetch_update` is a function of its own. The counts guard no other memory, so no order is
+        // asked for.
+        while self.may_add(held, total, amount) {
+            let added = total.saturating_add(amount);
+            match sum.compare_exchange_weak(total, added, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(other) => total = other,
             }
         }
+        self.held.fetch_sub(amount, Ordering::Relaxed);
+        Err(self.refusal())
     }
 
     /// Takes `amount` whether there is room for it or not: for what exists already, which a
@@ -297,6 +302,7 @@ impl<K: Eq + Hash> Share<K> {
         Charge { share: Arc::clone(self), amount }
     }
 
+    #[inline(always)]
     fn may_add(&self, held: u64, total: u64, amount: u64) -> bool {
         let Some(total) = total.checked_add(amount) else { return false };
         match self.bound.get() {

@@ -120,10 +120,15 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
     }
 
     /// Logs, if it is time to, that the limit has room again.
+    #[inline(always)]
     fn taken(&self) {
-        if !self.is_full.load(Ordering::Relaxed) {
-            return;
+        if self.is_full.load(Ordering::Relaxed) {
+            self.log_room();
         }
+    }
+
+    #[cold]
+    fn log_room(&self) {
         let refused_count = {
             let mut saturation = self.saturation.lock();
             let refused_count = saturation.handle_taken(Instant::now().into_std());
@@ -147,6 +152,7 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
     ///
     /// Returns a status if there is not as much, or not for this holder, with the limit and how to
     /// raise it.
+    #[inline(always)]
     pub(crate) fn try_take(&self, amount: u64) -> Result<Charge<K>, Status> {
         match self.share.try_take(amount) {
             Ok(charge) => {
@@ -215,12 +221,14 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
     /// # Errors
     ///
     /// Returns the errors of [`LimitShare::try_take`].
+    #[inline(always)]
     pub(crate) fn check(&self, amount: u64) -> Result<(), Status> {
         if self.share.admits(amount) { Ok(()) } else { Err(self.refuse(amount)) }
     }
 
     /// The status of a refusal, which is also logged. The caller must hold no lock that a log
     /// subscriber could take.
+    #[cold]
     fn refuse(&self, amount: u64) -> Status {
         self.limit.refused(Some(self.share.key()));
         let Names { what, setting, holder, share_setting } = self.limit.names;

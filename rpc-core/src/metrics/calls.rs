@@ -62,6 +62,7 @@ impl<M> ByMethod<M> {
     }
 
     /// Returns the value of a method, which `make` makes at the first time.
+    #[inline(always)]
     pub(super) fn get(
         &self,
         method: Option<&'static MethodDescriptor>,
@@ -93,6 +94,7 @@ impl<H> ByCode<H> {
     }
 
     /// Returns the value of a code, which `make` makes of the code's name at the first time.
+    #[inline(always)]
     pub(super) fn get(&self, code: Code, make: impl Fn(&str) -> H) -> &H {
         let slot = &self.0[(code as usize).min(CODE_COUNT - 1)];
         slot.get_or_init(|| Box::new(make(&NameOf(code).to_string())))
@@ -126,6 +128,7 @@ impl ServerMeter {
         if is_enabled() { Self::enabled(method()) } else { Self(None) }
     }
 
+    #[inline(always)]
     fn enabled(method: Option<&'static MethodDescriptor>) -> Self {
         Self(Some(SERVER.get(method, |label| ServerMethod {
             label,
@@ -153,7 +156,7 @@ impl ServerMeter {
     }
 
     /// Counts a call that has ended after `nanos` nanoseconds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ended(self, code: Code, nanos: u64, sent: u64, received: u64) {
         let Some(method) = self.0 else { return };
         let ends = method.ends.get(code, |code| {
@@ -305,7 +308,7 @@ impl ClientMeter {
     }
 
     /// Counts the end of an attempt, of a call, or of both.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ended(self, code: Code, attempt: Option<AttemptEnd>, call_nanos: Option<u64>) {
         let Some(method) = self.0 else { return };
         let ends = method.ends(code);

@@ -133,6 +133,7 @@ pub(crate) struct Lent<'a, M> {
 }
 
 impl<'a, M: Message> Lent<'a, M> {
+    #[inline(always)]
     pub(crate) fn new(message: &'a M) -> Self {
         Self { message, len: message.encoded_len() }
     }

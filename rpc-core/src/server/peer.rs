@@ -120,6 +120,12 @@ impl Authorization {
         self.0.as_deref()
     }
 
+    /// Returns false if every client may call every method.
+    #[inline]
+    pub(super) fn is_needed(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Checks that `peer` may call `method`.
     pub(super) fn check(&self, peer: &PeerInfo, method: &MethodDescriptor) -> Result<(), Status> {
         let Some(rules) = &self.0 else { return Ok(()) };

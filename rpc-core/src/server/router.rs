@@ -98,6 +98,7 @@ impl Router {
     }
 
     /// The service of a method id, and the method's index in it.
+    #[inline]
     pub(crate) fn route(&self, id: u16) -> Option<(&Arc<dyn Service>, usize)> {
         let (service, method) = *self.routes.get(usize::from(id))?;
         Some((&self.services[service], method))

@@ -110,6 +110,7 @@ impl SessionCore {
     }
 
     /// Checks what a frame's header says against this side's limits.
+    #[inline(always)]
     pub(crate) fn check(&self, header: &FrameHeader) -> Result<(), Status> {
         let (what, whose) = (self.role.receives(), self.role.whose());
         refusal::check_incoming(what, header, whose, &self.settled.limits)
@@ -145,6 +146,7 @@ impl SessionCore {
     /// Looks whether the memory budget has room for a frame that the transport may have to keep.
     /// Short ones pass unseen: what of them the network does not take at once is counted by the
     /// transport, and bounded there.
+    #[inline(always)]
     pub(crate) fn check_memory(&self, len: usize) -> Result<(), Status> {
         // Asked without taking: the transport counts what it keeps.
         if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }

@@ -102,6 +102,7 @@ impl<'a> OutFrame<'a> {
 
     /// The same frame, whose post the transport marks on the account of its call.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn with_marks(mut self, marks: Option<Arc<dyn FrameMarks>>) -> Self {
         self.marks = marks;
         self
@@ -192,6 +193,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The same with a header that has the lengths.
+    #[inline(always)]
     pub(crate) fn measured(
         header: FrameHeader,
         block: &'a [u8],
@@ -240,7 +242,7 @@ impl WriteHead for Parts<'_> {
 }
 
 /// Tells `budget` of a frame that has come, and gives what was kept for it if it was announced.
-#[inline]
+#[inline(always)]
 pub(crate) fn received<T>(
     budget: &mut ReceiveBudget<T>,
     header: &FrameHeader,
@@ -256,7 +258,7 @@ pub(crate) fn received<T>(
 }
 
 /// Parses the header of a frame that has arrived, and checks the frame's length.
-#[inline]
+#[inline(always)]
 pub(crate) fn parse(frame: &[u8], delivery: &Delivery) -> Result<FrameHeader, ProtocolError> {
     let tail_len = match delivery {
         Delivery::Whole | Delivery::Announced => 0,
@@ -271,7 +273,7 @@ pub(crate) fn parse(frame: &[u8], delivery: &Delivery) -> Result<FrameHeader, Pr
 ///
 /// To split `Bytes` in two makes them shared, which allocates; a frame without a block, as most
 /// are, is shortened at its front instead.
-#[inline]
+#[inline(always)]
 pub(crate) fn take_apart(header: &FrameHeader, mut frame: Bytes) -> (Bytes, Bytes) {
     frame.advance(HEADER_LEN);
     if header.metadata_len == 0 {

@@ -142,7 +142,7 @@ impl From<Bytes> for ReceivedMessage {
 
 impl ReceivedMessage {
     /// The message of a frame that was delivered with this tail.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(head: Bytes, tail: Option<Box<Tail>>) -> Self {
         match tail {
             None => head.into(),
@@ -183,7 +183,7 @@ impl ReceivedMessage {
     }
 
     /// Decodes the message. Its tail becomes the field that it is, without a copy.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decode<M: Message + Default + Any>(self) -> Result<M, DecodeError> {
         match self.0 {
             Pieces::One(bytes) => M::decode(bytes),

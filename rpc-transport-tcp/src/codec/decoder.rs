@@ -223,6 +223,7 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns an error if the peer violates the record format.
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, ProtocolError> {
         loop {
             match self.state {
@@ -272,6 +273,7 @@ impl Decoder {
         self.state = DecoderState::Chunk { transfer, left: chunk_len };
     }
 
+    #[inline(always)]
     fn single(&mut self, header: RecordHeader) -> Option<DecoderEvent> {
         let frame = self.buffer.take(RECORD_HEADER_LEN, header.len)?;
         Some(DecoderEvent::Frame { frame, delivery: Delivery::Whole })

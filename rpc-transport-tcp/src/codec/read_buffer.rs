@@ -2,8 +2,9 @@
 //!
 //! A short frame is copied out, so that a handler that keeps it holds no more memory than it needs.
 //! The bytes behind a very short one are copied with it, as far as they fit into the same block of
-//! memory: those frames are parts of the copy then. A long frame aliases the memory that it was read into. The buffer then leaves this memory to its
-//! frames and takes other memory for the next read. Only unread bytes are copied there.
+//! memory: those frames are parts of the copy then. A long frame aliases the memory that it was
+//! read into. The buffer then leaves this memory to its frames and takes other memory for the next
+//! read. Only unread bytes are copied there.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -51,6 +52,7 @@ impl ReadBuffer {
     }
 
     /// Returns the unread bytes.
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.memory {
             Some(Memory::Exclusive(buffer)) => &buffer[self.unread.clone()],
@@ -105,6 +107,7 @@ impl ReadBuffer {
     }
 
     /// Drops the first `len` unread bytes.
+    #[inline(always)]
     pub(crate) fn skip(&mut self, len: usize) {
         self.unread.start += len;
         match len < self.ahead.len() {
@@ -115,6 +118,7 @@ impl ReadBuffer {
 
     /// Takes `len` bytes behind the first `before` unread ones, which are dropped, as a frame.
     /// `None` if they are not all there.
+    #[inline(always)]
     pub(crate) fn take(&mut self, before: usize, len: usize) -> Option<Bytes> {
         if self.unread.len() < before + len {
             return None;

@@ -98,6 +98,7 @@ impl RecordHeader {
     }
 
     /// Parses a header, and checks its length against its kind.
+    #[inline(always)]
     pub(crate) fn parse(bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, ProtocolError> {
         let mut raw = &bytes[..];
         let (kind, wants_ack) = (raw.get_u8(), raw.get_u8());

@@ -71,6 +71,7 @@ impl WriteBatch {
     }
 
     /// Adds a short record by copying it.
+    #[inline(always)]
     pub(crate) fn push_bytes(&mut self, record: &[u8]) {
         self.bytes += record.len();
         // Only the last segment may grow. Filling an earlier one would reorder the frames.

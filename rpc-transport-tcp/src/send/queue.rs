@@ -140,6 +140,7 @@ impl SendQueue {
 
     /// Adds a frame that is a short record. Returns true if the sender must write.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn push_record(&mut self, record: &[u8]) -> bool {
         self.queued.bytes += frame_len(record.len());
         self.push_bytes(record)
@@ -184,6 +185,7 @@ impl SendQueue {
 
     /// Adds a short record. Returns true if the sender must write.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn push_bytes(&mut self, record: &[u8]) -> bool {
         self.small.push_bytes(record);
         self.pushed_small()
@@ -221,7 +223,7 @@ impl SendQueue {
         is_blocked
     }
 
-    #[inline]
+    #[inline(always)]
     fn pushed_small(&mut self) -> bool {
         self.queued.small_count += 1;
         let is_long = self.small.bytes() >= CORKED_BYTES_MAX;

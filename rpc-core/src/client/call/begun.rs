@@ -58,6 +58,7 @@ impl Begun {
     /// The earliest counts of what the call says, or `rules` where it says nothing, of what is
     /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
+    #[inline(always)]
     pub(in crate::client) fn new(rules: &CallRules, call: &mut Call<'_>) -> Self {
         // The clock is read only where the end of the call may have a line.
         let at = rules.log().needs_start().then(Instant::now);
@@ -65,7 +66,10 @@ impl Begun {
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
         // The metadata goes on without it: the deadline travels in the header of the frame.
-        let timeout = own.or_else(|| call.default_timeout(rules));
+        let timeout = match own {
+            Some(own) => Some(own),
+            None => call.default_timeout(rules),
+        };
         let deadline = CallDeadline::resolve(call.layers_limit(), timeout, explicit, at);
         Self { at, deadline, limits }
     }

@@ -136,6 +136,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
+    #[inline(always)]
     fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
         if !self.takes_defaults() {
             return None;

@@ -105,6 +105,7 @@ impl ClientReply {
     }
 
     /// An answer that is one message, or the status that came instead.
+    #[inline(always)]
     pub(in crate::client) fn from_message(
         reply: Reply,
         limit: MessageLimit,

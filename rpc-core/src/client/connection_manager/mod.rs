@@ -128,6 +128,7 @@ impl ConnectionManager {
     }
 
     /// The current connection, if calls can be started on it.
+    #[inline(always)]
     pub(in crate::client) fn open(&self) -> Option<Established> {
         self.snapshot.borrow().open()
     }

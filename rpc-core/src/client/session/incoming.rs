@@ -153,6 +153,7 @@ impl Session {
         }
     }
 
+    #[inline(always)]
     fn handle_response(
         &self,
         header: &FrameHeader,

@@ -77,6 +77,7 @@ impl State {
     }
 
     /// Ends a call with the one message that its caller waits for, or with a status.
+    #[inline(always)]
     fn answer(&mut self, id: u64, answer: Result<Reply, Status>) -> Option<Ended> {
         let call = self.calls.answer(id)?;
         match mem::replace(&mut call.route, Route::Answered(answer)) {
@@ -180,6 +181,7 @@ impl Session {
     }
 
     /// The id that the server has given a method.
+    #[inline(always)]
     fn method_id(&self, method: &Method) -> Result<u16, Status> {
         let id = self.methods.call_id(method);
         id.ok_or_else(|| refusal::no_such_method(&self.server, method.path()))
@@ -216,6 +218,7 @@ impl Session {
 
     /// Leaves the lock after a change by which a place may have become free, or the last call may
     /// have ended.
+    #[inline(always)]
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let next = if state.calls.has_room() { state.line.pop() } else { None };
         if next.is_some() {
@@ -293,6 +296,7 @@ impl Session {
     }
 
     /// Takes the one message that answers a call, or waits for it.
+    #[inline(always)]
     pub(super) fn poll_reply(&self, id: u64, cx: &mut Context<'_>) -> Poll<Result<Reply, Status>> {
         let lost = || Poll::Ready(Err(Status::internal("the call is not in flight")));
         let mut state = self.state();

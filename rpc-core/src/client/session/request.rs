@@ -52,6 +52,7 @@ impl Session {
     /// # Errors
     ///
     /// Returns the call's status when it cannot be started. It was not executed.
+    #[inline(always)]
     pub(in crate::client) fn try_start(
         self: &Arc<Self>,
         call: &Outgoing<'_>,
@@ -145,7 +146,7 @@ impl<'a> Request<'a> {
     /// # Errors
     ///
     /// Returns the status of a call that is not made.
-    #[inline]
+    #[inline(always)]
     pub(super) fn prepare(&mut self) -> Result<(), Status> {
         let Self { session, call, header, block, .. } = self;
         // First: a method that the server does not have needs no encoding.
@@ -172,6 +173,7 @@ impl<'a> Request<'a> {
     }
 
     /// The call of a request that the transport has.
+    #[inline(always)]
     fn into_started(mut self) -> Result<Started, Status> {
         match std::mem::replace(&mut self.entry, Entry::None) {
             Entry::Made { id, responses, send_stream } => {
@@ -201,6 +203,7 @@ impl<'a> Request<'a> {
     }
 
     /// Enters the call into the table.
+    #[inline(always)]
     fn enter(&mut self) -> Result<(), Entry> {
         // The clock is looked at only where the call has a deadline.
         let timed = self.call.deadline.map(|limit| (limit, Instant::now()));
@@ -237,6 +240,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn write(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
         match self.enter() {
             Ok(()) => self.parts().write_head(head),
@@ -248,6 +252,7 @@ impl<'a> Request<'a> {
     }
 
     /// The frame, as a transport takes it.
+    #[inline(always)]
     pub(super) fn frame(&mut self) -> OutFrame<'_> {
         let (head_len, tail) = (self.parts().head_len(), self.message.and_then(Encode::tail));
         let marks = self.call.explain.map(Explain::frame);

@@ -201,7 +201,7 @@ impl<'a> SessionPath<'a> {
     }
 
     /// Begins an attempt.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self) -> Result<StartAttempt, Status> {
         self.is_started = false;
         self.meter.start_attempt(|| self.call.message.map_or(0, Encode::len));
@@ -211,14 +211,14 @@ impl<'a> SessionPath<'a> {
         self.subchannel.try_start(self.call)
     }
 
-    #[inline]
+    #[inline(always)]
     fn follow(&mut self, started: &Started) {
         self.is_started = true;
         self.meter.follow(started);
     }
 
     /// Takes the reply to an attempt that is answered by one message.
-    #[inline]
+    #[inline(always)]
     fn answered(&mut self, started: &Started, reply: Result<Reply, Status>) -> Answered {
         // Before the status is looked at: a failure has arrived, too.
         if let Some(explain) = self.call.explain {
@@ -308,6 +308,7 @@ fn without_server_times(
 
 impl Subchannel {
     /// Turns a session's answer into a reply of one message.
+    #[inline(always)]
     fn answered(
         &self,
         started: &Started,
@@ -326,6 +327,7 @@ impl Subchannel {
     }
 
     /// Starts a call if nothing has to be waited for, and the connection has not just ended.
+    #[inline(always)]
     fn try_start(&self, call: &Outgoing<'_>) -> Result<StartAttempt, Status> {
         call.check_message().map_err(NotExecuted::mark)?;
         // A look at what the driver has published: it is not asked, and nothing is waited for.

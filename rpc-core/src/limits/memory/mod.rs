@@ -169,10 +169,14 @@ impl MemoryShare {
     /// # Errors
     ///
     /// Returns a status if they do not, with the limit and how to raise it.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, len: u64) -> Result<(), Status> {
         let Some(share) = &self.share else { return Ok(()) };
-        share.share.check(len).inspect_err(|_| share.report(len))
+        let checked = share.share.check(len);
+        if checked.is_err() {
+            share.report(len);
+        }
+        checked
     }
 
     /// Counts `len` bytes, if they fit.

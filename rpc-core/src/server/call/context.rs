@@ -182,6 +182,7 @@ pub(in crate::server) struct Entered<'a> {
 }
 
 impl<'a> Entered<'a> {
+    #[inline(always)]
     pub(in crate::server) fn new(scope: &'a mut Option<CallScope>) -> Self {
         // Before the exchange, which moves the scope out of here.
         let inherited = Inherited::enter(scope.as_ref().and_then(CallScope::deadline));
@@ -191,12 +192,14 @@ impl<'a> Entered<'a> {
 }
 
 impl Drop for Entered<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         // Also on a panic: the next call that this thread polls must not find this one's scope.
         exchange(self.scope);
     }
 }
 
+#[inline(always)]
 fn exchange(scope: &mut Option<CallScope>) {
     // On a thread that is ending, the handler runs without a context. Nothing else fails: no code
     // of others runs while the cell is borrowed.
@@ -292,6 +295,7 @@ impl TimeLimit {
     /// The limit of a call that has arrived now, from the microseconds that the client allows it,
     /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
     /// read only where there is one of them.
+    #[inline(always)]
     pub(in crate::server) fn new(
         client_us: u64,
         kind: CallKind,
@@ -360,6 +364,7 @@ pub(in crate::server) enum Head {
 
 impl Head {
     /// Decodes the head, if that has not been done, and adds what the runtime tells a handler.
+    #[inline(always)]
     pub(in crate::server) fn decode(
         self,
         running: &CallScope,

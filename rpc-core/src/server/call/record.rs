@@ -165,22 +165,26 @@ impl Messages {
 impl CallRecord {
     /// The record of a call whose request has arrived; absent where its end will have no line and
     /// is not counted.
+    #[inline(always)]
     pub(in crate::server) fn begin(
         log: CallLog,
         header: &FrameHeader,
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
-        let needs_start = log.needs_start();
-        if !needs_start && !ServerMeter::is_counting() {
+        if !log.needs_start() && !ServerMeter::is_counting() {
             return None;
         }
         // Not before: the look-up is for calls with a line or a count alone.
-        let method = method();
+        Some(Self::new(header, method()))
+    }
+
+    #[inline(never)]
+    fn new(header: &FrameHeader, method: Option<&'static MethodDescriptor>) -> Self {
         let meter = ServerMeter::new(|| method);
         meter.started();
         let began = Moment::now();
         let (timeout_us, request_len) = (header.argument, Some(header.message_len));
-        Some(Self { method, began, timeout_us, request_len, meter, keys: None })
+        Self { method, began, timeout_us, request_len, meter, keys: None }
     }
 
     /// Keeps the keys of a request's metadata for a watcher. Those that gRPC does not allow, and
@@ -210,7 +214,7 @@ impl CallRecord {
 
     /// Counts a unary call that has succeeded with a response of `response_len` bytes, where
     /// nothing else is kept of it.
-    #[inline]
+    #[inline(never)]
     pub(in crate::server) fn count_success(&self, response_len: u64) {
         let request_len = self.request_len.unwrap_or(0);
         self.meter.ended(Code::Ok, self.began.elapsed_nanos(), response_len, request_len);

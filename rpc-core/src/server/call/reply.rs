@@ -126,6 +126,7 @@ impl Responder {
 
     /// Answers with the message that a handler returned, from where it lies, if nothing has to be
     /// done with it or waited for. Returns false if [`reply`](Self::reply) has to.
+    #[inline(always)]
     pub(in crate::server) fn try_reply<M: Message + 'static>(
         &mut self,
         response: &Response<M>,
@@ -345,6 +346,7 @@ impl Responder {
     }
 
     /// Sends an answer if nothing has to be waited for. Returns true if it is settled, sent or not.
+    #[inline(always)]
     fn try_send(&mut self, answer: &Answer<'_>) -> bool {
         match self.calls.try_reply(self.id, answer, &mut self.record) {
             Ok(is_settled) => is_settled,

@@ -123,6 +123,7 @@ impl CallsInFlight {
     /// # Errors
     ///
     /// Returns the status to answer with instead: there is no memory for the answer.
+    #[inline(always)]
     pub(in crate::server) fn try_reply(
         &self,
         id: u64,
@@ -248,6 +249,7 @@ enum Stage<'a> {
 struct Unsettled<'a>(&'a CallsInFlight);
 
 impl Drop for Unsettled<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         let Self(calls) = self;
         let mut state = calls.state();
@@ -279,6 +281,7 @@ impl<'a> Response<'a> {
     /// # Errors
     ///
     /// Returns the status to answer with instead: the transport has no memory for the message.
+    #[inline(always)]
     fn settle(&mut self, error: Option<TransportError>) -> Result<(), Status> {
         let Self { calls, id, answer, parts, record, stage, streamed } = self;
         let (calls, id, answer) = (*calls, *id, *answer);

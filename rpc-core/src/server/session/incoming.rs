@@ -264,6 +264,7 @@ impl ServerSession {
         }
     }
 
+    #[inline(always)]
     fn handle_request(
         &self,
         header: &FrameHeader,
@@ -284,12 +285,10 @@ impl ServerSession {
             Verdict::Run(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
                 let descriptor = &service.descriptor().methods[method];
-                let log = self.router.rules.log();
+                let (rules, log) = (&self.router.rules, self.router.rules.log());
                 let mut record = CallRecord::begin(log, header, || Some(descriptor));
-                if log.is_counted
-                    && self.router.rules.is_watched()
-                    && let Some(record) = &mut record
-                {
+                let keeps_keys = log.is_counted && rules.is_watched();
+                if let Some(record) = record.as_mut().filter(|_| keeps_keys) {
                     record.keep_keys(&block);
                 }
                 if let Some(arrived) = &mut arrived {
@@ -297,8 +296,7 @@ impl ServerSession {
                 }
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
-                let unary_timeout = self.router.rules.unary_timeout();
-                let limit = TimeLimit::new(header.argument, kind, unary_timeout);
+                let limit = TimeLimit::new(header.argument, kind, rules.unary_timeout());
                 let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
                 let responder = Responder {
                     id: header.call,
@@ -309,19 +307,36 @@ impl ServerSession {
                     compress_from: self.compress_from(header.selector),
                     arrived,
                 };
-                let call = ServerCall {
-                    head: Head::Encoded { block, peer: self.router.peer_extensions },
-                    message,
-                    is_deflated: header.is_deflated,
-                    running,
-                    responder,
-                    streams,
-                    limits: MessageLimits::NONE,
-                };
-                // Here and not in a function of its own, which would move the call once more.
+                let head = Head::Encoded { block, peer: self.router.peer_extensions };
+                let (is_deflated, limits) = (header.is_deflated, MessageLimits::NONE);
+                // Each is made where it is passed, and here: a call in a variable, or in a function
+                // of its own, would be moved once more.
                 match &self.router.stack {
-                    None => service.call(method, call),
-                    Some(stack) => handle(stack.clone(), Arc::clone(service), method, call),
+                    None => service.call(
+                        method,
+                        ServerCall {
+                            head,
+                            message,
+                            is_deflated,
+                            running,
+                            responder,
+                            streams,
+                            limits,
+                        },
+                    ),
+                    Some(stack) => {
+                        let (stack, service) = (stack.clone(), Arc::clone(service));
+                        let call = ServerCall {
+                            head,
+                            message,
+                            is_deflated,
+                            running,
+                            responder,
+                            streams,
+                            limits,
+                        };
+                        handle(stack, service, method, call)
+                    }
                 }
             }
         };
@@ -340,6 +355,7 @@ impl ServerSession {
     }
 
     /// Starts the call of a request that has arrived, and decides what becomes of it.
+    #[inline(always)]
     fn judge(
         &self,
         header: &FrameHeader,
@@ -382,6 +398,7 @@ impl ServerSession {
 
     /// Checks a request that has arrived, and takes its permit and its memory, if it is not
     /// counted already as `received`; `early` is the stream of its messages, if there is one.
+    #[inline(always)]
     fn admit(
         &self,
         header: &FrameHeader,

@@ -96,20 +96,20 @@ impl ServerSession {
     ///
     /// Returns the status of a call that they refuse.
     fn authorize(&self, method: &MethodDescriptor) -> Result<(), Status> {
-        let checked = self.router.authorization.check(&self.peer, method);
+        let Err(status) = self.router.authorization.check(&self.peer, method) else {
+            return Ok(());
+        };
         // Those for operators were checked when the call was routed.
-        let checked = checked.or_else(|status| match self.router.is_for_operators(method) {
-            true => Ok(()),
-            false => Err(status),
-        });
-        checked.inspect_err(|status| {
-            let addresses = &self.peer.addresses;
-            limited_log!(
-                target: "farcall::server",
-                self.in_flight.log, INFO, "authorize refused a call",
-                %addresses, method = method.path, error = status.message()
-            );
-        })
+        if self.router.is_for_operators(method) {
+            return Ok(());
+        }
+        let addresses = &self.peer.addresses;
+        limited_log!(
+            target: "farcall::server",
+            self.in_flight.log, INFO, "authorize refused a call",
+            %addresses, method = method.path, error = status.message()
+        );
+        Err(status)
     }
 
     /// Returns the obligation to answer a call that no handler sees.
@@ -123,6 +123,7 @@ impl ServerSession {
     }
 
     /// Polls a handler once in place, and makes a task of it when it is not done.
+    #[inline(always)]
     pub(super) fn run(&self, id: u64, mut future: HandlerFuture) -> Poll<()> {
         let mut context = Context::from_waker(NO_WAKER);
         if future.as_mut().poll(&mut context).is_ready() {
@@ -256,6 +257,7 @@ impl ServerSession {
     }
 
     /// Checks a request against the limits of its connection.
+    #[inline(always)]
     fn check_limits(&self, header: &FrameHeader) -> Result<(), Status> {
         self.core().check(header)?;
         // A client that keeps too much already gets nothing new.
@@ -263,18 +265,24 @@ impl ServerSession {
     }
 
     /// Returns the method that a request names, if its client may call it.
+    #[inline(always)]
     fn allowed_route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         let route = self.route(header)?;
-        self.authorize(&route.service.descriptor().methods[route.method])?;
+        // Asked here, which costs most servers no function call.
+        if self.router.authorization.is_needed() {
+            self.authorize(&route.service.descriptor().methods[route.method])?;
+        }
         Ok(route)
     }
 
     /// Returns the method that a request names, if its client sees it.
+    #[inline(always)]
     fn route_method(&self, header: &FrameHeader) -> Option<(&Arc<dyn Service>, usize)> {
         self.router.route_for(header.selector, &self.peer.addresses)
     }
 
     /// Returns the method that a request names, if it takes requests of that shape.
+    #[inline(always)]
     fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         let Some((service, method)) = self.route_method(header) else {
             let number = header.selector;

@@ -15,8 +15,6 @@ mod read_queues;
 mod read_throttle;
 mod teardown;
 
-use std::sync::Weak;
-
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rpc_core::transport::{Admission, Delivery, Handler, Withheld};
@@ -558,7 +556,7 @@ async fn nothing_holds_a_worker_whose_connections_have_ended() {
     let rig = Rig::new();
     let (end, recorder) = rig.open();
     let connection = Arc::downgrade(end.connection());
-    let worker: Weak<WorkerShared> = Arc::downgrade(&end.connection().worker);
+    let worker = Arc::downgrade(&end.connection().worker);
     end.connection().fail(CloseReason::Local);
     end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
