@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 /// Length of a block in bytes. A program that keeps one copy keeps its whole block.
 const BLOCK_LEN: usize = 1 << 10;
 
-/// Maximum length of a copy in a block, in bytes. Four of them at least share a block.
+/// Maximum length of a frame that lies in a block, in bytes. Four of them at least share a block.
 pub const SHORT_LEN_MAX: usize = BLOCK_LEN / 4;
 
 /// Number of blocks that a thread keeps. The replies of one read are all there at a time, 64 of 110
