@@ -12,8 +12,9 @@ use crate::device::DeviceError;
 
 /// Longest wait for another search. Firmware that works answers within milliseconds, but a host may
 /// have many devices or be busy, and the clients of a server that has just started come during its
-/// first search. It is a third of the time that a handshake has by default.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(3);
+/// first search. Both sides may wait so long, and for admission and the proof of the path: less
+/// together than the 10 s that a handshake has by default.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The search that is under way, if there is one, and what wakes those that wait for it.
 #[derive(Debug, Default)]

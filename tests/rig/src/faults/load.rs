@@ -51,8 +51,8 @@ struct Seen {
 
 impl Load {
     /// Starts calling the server at `authority`, over one column after another. On emulated
-    /// processors the server's search for its devices takes a second, and a client that comes
-    /// during another's search is not kept waiting that long.
+    /// processors the server's search for its devices takes a second or more, and clients that come
+    /// during another's search wait for 2 s at most.
     pub(super) fn start(
         runtime: &Handle,
         authority: &str,
