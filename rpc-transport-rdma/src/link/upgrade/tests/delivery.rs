@@ -37,8 +37,9 @@ impl Stage {
     /// Blocks the thread until something holds.
     fn wait(&self, holds: impl Fn(&StageState) -> bool) {
         let waits = |state: &mut StageState| !holds(state);
-        let waited = self.changed.wait_while_for(&mut self.state(), waits, LIMIT);
-        assert!(!waited.timed_out(), "a handler was not let go");
+        let mut state = self.state();
+        self.changed.wait_while_for(&mut state, waits, LIMIT);
+        assert!(holds(&state), "a handler was not let go");
     }
 
     fn frames(&self, connection: usize) -> Vec<String> {
