@@ -247,6 +247,7 @@ impl<C, F: Interceptor> Intercepted<C, F> {
         let (metadata, extensions) = call.take_head();
         let shown = Request::from_parts(metadata, extensions, ());
         let changed = {
+            // After a panic in it, the interceptor answers for its own state.
             let mut interceptor = self.interceptor.lock();
             // On an error the call is left without its head. Its future fails with this status, and
             // nothing sends the call.

@@ -107,6 +107,7 @@ impl Drop for CallGuard {
 /// An answer that is one message. Dropped, it leaves the call to its guard.
 ///
 /// An `async fn` would move the reply once more, and `poll_fn` is a function of its own.
+#[must_use]
 pub(super) struct Replied<'a>(&'a mut CallGuard);
 
 impl Future for Replied<'_> {

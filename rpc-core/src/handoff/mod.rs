@@ -91,8 +91,8 @@ impl Handoff {
         Self::without_driver(false)
     }
 
-    /// For a delivery to a handler that runs no user code, or on a runtime of one thread, which has
-    /// no other task run meanwhile. `has_woken` is as for [`Handoff::new`].
+    /// For a delivery to a handler that runs no user code, or on a runtime of one thread, where no
+    /// other task could run meanwhile. `has_woken` is as for [`Handoff::new`].
     #[must_use]
     pub fn without_driver(has_woken: bool) -> Self {
         Self::with(None, State::Kept, has_woken)

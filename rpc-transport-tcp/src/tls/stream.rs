@@ -30,6 +30,7 @@ impl TlsStream {
     }
 
     pub(super) fn session(&self) -> MutexGuard<'_, Session> {
+        // Only a panic of rustls leaves its state half changed, and that would be a bug in it.
         self.session.lock()
     }
 

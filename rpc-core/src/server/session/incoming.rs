@@ -309,8 +309,8 @@ impl ServerSession {
                 };
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
                 let (is_deflated, limits) = (header.is_deflated, MessageLimits::NONE);
-                // Each is made where it is passed, and here: a call in a variable, or in a function
-                // of its own, would be moved once more.
+                // Without layers it is made where it is passed, and here: in a variable, or in a
+                // function of its own, it would be moved once more.
                 match &self.router.stack {
                     None => service.call(
                         method,
