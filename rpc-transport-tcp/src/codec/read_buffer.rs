@@ -2,9 +2,9 @@
 //!
 //! A short frame is copied out, so that a handler that keeps it holds no more memory than it needs.
 //! The bytes behind a very short one are copied with it, as far as they fit into the same block of
-//! memory: the very short frames among them are parts of the copy then. A long frame aliases the memory that it was
-//! read into. The buffer then leaves this memory to its frames and takes other memory for the next
-//! read. Only unread bytes are copied there.
+//! memory: the very short frames among them are parts of the copy then. A long frame aliases the
+//! memory that it was read into. The buffer then leaves this memory to its frames and takes other
+//! memory for the next read. Only unread bytes are copied there.
 
 use std::cell::Cell;
 use std::ops::Range;
