@@ -5,9 +5,9 @@
 //! corked until the woken tasks have run. Their next requests can then go out together, too. The
 //! unary reply to a frame that came alone does not wait.
 //!
-//! Where another thread could go on, a frame is delivered with the [`ConnectionDriver`] in a
-//! [`Handoff`]. If its handler blocks, another task takes over the connection, and this one ends
-//! when the handler returns.
+//! A driver that another thread could replace delivers each frame together with itself, in a
+//! [`Handoff`]. If the frame's handler blocks, another task takes over the connection, and this one
+//! ends when the handler returns.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

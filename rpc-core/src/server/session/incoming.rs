@@ -309,34 +309,20 @@ impl ServerSession {
                 };
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
                 let (is_deflated, limits) = (header.is_deflated, MessageLimits::NONE);
-                // Without layers it is made where it is passed, and here: in a variable, or in a
-                // function of its own, it would be moved once more.
+                // A closure makes it where it is passed: in a variable, or passed on by a function
+                // of its own, it would be moved once more.
+                let call = || ServerCall {
+                    head,
+                    message,
+                    is_deflated,
+                    running,
+                    responder,
+                    streams,
+                    limits,
+                };
                 match &self.router.stack {
-                    None => service.call(
-                        method,
-                        ServerCall {
-                            head,
-                            message,
-                            is_deflated,
-                            running,
-                            responder,
-                            streams,
-                            limits,
-                        },
-                    ),
-                    Some(stack) => {
-                        let (stack, service) = (stack.clone(), Arc::clone(service));
-                        let call = ServerCall {
-                            head,
-                            message,
-                            is_deflated,
-                            running,
-                            responder,
-                            streams,
-                            limits,
-                        };
-                        handle(stack, service, method, call)
-                    }
+                    None => service.call(method, call()),
+                    Some(stack) => handle(stack.clone(), Arc::clone(service), method, call()),
                 }
             }
         };
